@@ -42,6 +42,7 @@ class PythonFile final : public ArrayFile {
       : ArrayFile(path, format), program_(std::move(program)) {
     head_ = std::move(head);
     reads_bytes_ = false;
+    has_paths_ = true;
   }
 
  protected:
@@ -108,7 +109,10 @@ absl::StatusOr<FileHead> HeadOf(const std::string& path, const Json& said) {
       array.bytes = static_cast<std::uint64_t>(
           ArrayBytes(dtype, false, shape).value_or(0));
     }
-    CKPTREE_RETURN_IF_ERROR(SetLeaf(&array, dtype, shape));
+    if (absl::Status wrong = SetLeaf(&array, dtype, shape); !wrong.ok()) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: %s", Escape(path), std::string(wrong.message())));
+    }
     head.arrays.push_back(std::move(array));
   }
   const std::uint64_t others = said.value("others", std::uint64_t{0});

@@ -82,7 +82,8 @@ constexpr Command kExchange[] = {
      "and folders that have any of these are read through Python, which\n"
      "CKPTREE_PYTHON names, else python3: whole states, with optimizers and\n"
      "scalars. Of several steps those that are there are left as they are;\n"
-     "--under names the item of a state of PyTorch.\n\n"
+     "--under names the item of a state of PyTorch. One checkpoint of Orbax\n"
+     "whose name has no number is step 0.\n\n"
      "  ckptree -C /runs/lm import model.safetensors --step 0\n"
      "  ckptree -C /runs/lm import /old/output --new\n"
      "  ckptree -C /runs/lm import step_100.npz step_200.npz --under params",

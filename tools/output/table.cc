@@ -409,6 +409,13 @@ absl::StatusOr<std::string> Render(Table table, const TableOptions& options,
     }
     if (options.format == Format::kNdjson) return lines;
     Json document = {{"schema", table.schema}};
+    if (!options.columns.empty()) {
+      // Another shape: what the other has to have may be left out.
+      document = {{"schema", "ckptree.rows/1"}, {"of", table.schema}};
+      Json names = Json::array();
+      for (std::size_t c : shown) names.push_back(table.columns[c].name);
+      document["columns"] = std::move(names);
+    }
     for (const auto& [name, value] : table.extra.items()) {
       document[name] = value;
     }
