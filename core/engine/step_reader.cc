@@ -86,6 +86,39 @@ LeafInfo InfoOf(const schema::TreeEntry& entry) {
   return info;
 }
 
+LeafDetail DetailOf(const kv::Database& database,
+                    std::span<const BaseLeaf* const> records) {
+  LeafDetail detail;
+  base::DigestStream digest;
+  for (const BaseLeaf* leaf : records) {
+    const schema::LeafRecord& record = leaf->record;
+    detail.bytes += record.byte_length;
+    if (record.since_version > detail.since_version) {
+      detail.since_version = record.since_version;
+      detail.since_step = record.since_step;
+    }
+    digest.Update(leaf->value_digest.view());
+    for (const Statistics& statistics : record.statistics) {
+      if (!detail.statistics.has_value()) detail.statistics.emplace();
+      detail.statistics->Merge(statistics);
+    }
+    detail.chunk_count += record.chunks.size();
+    for (const schema::ChunkRef& ref : record.chunks) {
+      detail.stored_bytes += StoredBytes(database, ref);
+    }
+    for (const schema::Box& box : record.boxes) {
+      detail.boxes.push_back({box.start, box.shape});
+      detail.chunk_shape = box.chunk_shape;
+    }
+  }
+  if (records.size() == 1) {
+    detail.digest = records[0]->value_digest.Hex();
+  } else if (!records.empty()) {
+    detail.digest = digest.Finish().Hex();
+  }
+  return detail;
+}
+
 StepReader::StepReader(std::shared_ptr<Engine> engine, StepRecordPtr record)
     : engine_(std::move(engine)),
       record_(std::move(record)),
@@ -360,36 +393,10 @@ absl::StatusOr<std::vector<LeafDetail>> StepReader::Details(
       records[owners[p][i]].push_back(read[p][i].get());
     }
   }
-  std::vector<LeafDetail> details(leaves.size());
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
-    LeafDetail& detail = details[i];
-    base::DigestStream digest;
-    for (const BaseLeaf* leaf : records[i]) {
-      const schema::LeafRecord& record = leaf->record;
-      detail.bytes += record.byte_length;
-      if (record.since_version > detail.since_version) {
-        detail.since_version = record.since_version;
-        detail.since_step = record.since_step;
-      }
-      digest.Update(leaf->value_digest.view());
-      for (const Statistics& statistics : record.statistics) {
-        if (!detail.statistics.has_value()) detail.statistics.emplace();
-        detail.statistics->Merge(statistics);
-      }
-      detail.chunk_count += record.chunks.size();
-      for (const schema::ChunkRef& ref : record.chunks) {
-        detail.stored_bytes += StoredBytes(engine_->database(), ref);
-      }
-      for (const schema::Box& box : record.boxes) {
-        detail.boxes.push_back({box.start, box.shape});
-        detail.chunk_shape = box.chunk_shape;
-      }
-    }
-    if (records[i].size() == 1) {
-      detail.digest = records[i][0]->value_digest.Hex();
-    } else if (!records[i].empty()) {
-      detail.digest = digest.Finish().Hex();
-    }
+  std::vector<LeafDetail> details;
+  details.reserve(leaves.size());
+  for (const std::vector<const BaseLeaf*>& of_leaf : records) {
+    details.push_back(DetailOf(engine_->database(), of_leaf));
   }
   return details;
 }

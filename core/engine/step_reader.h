@@ -131,6 +131,10 @@ bool HasStepGone(const absl::Status& status);
 // What `entry` says, as the public type.
 LeafInfo InfoOf(const schema::TreeEntry& entry);
 
+// What the records of one leaf say, one for each part that holds some of it.
+LeafDetail DetailOf(const kv::Database& database,
+                    std::span<const BaseLeaf* const> records);
+
 }  // namespace ckptree::internal
 
 #endif  // CKPTREE_CORE_ENGINE_STEP_READER_H_

@@ -157,8 +157,10 @@ absl::StatusOr<std::vector<StepInfo>> Store::Steps(
   CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckListed());
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
                            engine()->catalog().FindBranch(branch));
+  const auto records = engine()->catalog().Steps(number);
   std::vector<StepInfo> steps;
-  for (const auto& record : engine()->catalog().Steps(number)) {
+  steps.reserve(records.size());
+  for (const auto& record : records) {
     steps.push_back(engine()->catalog().Info(*record));
   }
   return steps;
