@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "bench/cases.h"
@@ -325,11 +326,13 @@ void MeasureWriting(const Settings& settings, const std::string& run,
   fs::remove_all(at("kept"));
   bench->Measure(of_one, "", {"copy", {"copy", run, at("copied"), "latest"}},
                  without(at("copied")));
-  for (const char* name : {"a.safetensors", "a.npz", "a.raw"}) {
-    const std::string format = name + 2;
-    std::vector<std::string> words = {"export", "latest", at(name)};
-    if (format == "raw") words.insert(words.end(), {"--format", "raw"});
-    bench->Measure(of_one, run, {"export", words}, without(at(name)));
+  for (const auto& [verb, name, format] :
+       {std::tuple("export of safetensors", "a.safetensors", "safetensors"),
+        {"export of npz", "a.npz", "npz"},
+        {"export of raw files", "a.raw", "raw"}}) {
+    bench->Measure(of_one, run,
+                   {verb, {"export", "latest", at(name), "--format", format}},
+                   without(at(name)));
   }
   bench->Measure(of_one, at("imported"),
                  {"import", {"import", at("a.safetensors"), "--step", "1"}},
