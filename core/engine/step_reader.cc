@@ -86,6 +86,39 @@ LeafInfo InfoOf(const schema::TreeEntry& entry) {
   return info;
 }
 
+LeafDetail DetailOf(const kv::Database& database,
+                    std::span<const BaseLeaf* const> records) {
+  LeafDetail detail;
+  base::DigestStream digest;
+  for (const BaseLeaf* leaf : records) {
+    const schema::LeafRecord& record = leaf->record;
+    detail.bytes += record.byte_length;
+    if (record.since_version > detail.since_version) {
+      detail.since_version = record.since_version;
+      detail.since_step = record.since_step;
+    }
+    if (records.size() > 1) digest.Update(leaf->value_digest.view());
+    for (const Statistics& statistics : record.statistics) {
+      if (!detail.statistics.has_value()) detail.statistics.emplace();
+      detail.statistics->Merge(statistics);
+    }
+    detail.chunk_count += record.chunks.size();
+    for (const schema::ChunkRef& ref : record.chunks) {
+      detail.stored_bytes += StoredBytes(database, ref);
+    }
+    for (const schema::Box& box : record.boxes) {
+      detail.boxes.push_back({box.start, box.shape});
+      detail.chunk_shape = box.chunk_shape;
+    }
+  }
+  if (records.size() == 1) {
+    detail.digest = records[0]->value_digest.Hex();
+  } else if (!records.empty()) {
+    detail.digest = digest.Finish().Hex();
+  }
+  return detail;
+}
+
 StepReader::StepReader(std::shared_ptr<Engine> engine, StepRecordPtr record)
     : engine_(std::move(engine)),
       record_(std::move(record)),
@@ -362,7 +395,9 @@ absl::StatusOr<std::vector<LeafDetail>> StepReader::Details(
   }
   std::vector<LeafDetail> details;
   details.reserve(leaves.size());
-  for (const auto& of_leaf : records) details.push_back(DetailOf(of_leaf));
+  for (const std::vector<const BaseLeaf*>& of_leaf : records) {
+    details.push_back(internal::DetailOf(engine_->database(), of_leaf));
+  }
   return details;
 }
 
@@ -376,40 +411,7 @@ absl::StatusOr<LeafDetail> StepReader::DetailOf(const RecordName& name) const {
   leaf.value_digest = schema::ValueDigest(*record);
   leaf.record = *std::move(record);
   const BaseLeaf* const only = &leaf;
-  return DetailOf(std::span(&only, 1));
-}
-
-LeafDetail StepReader::DetailOf(
-    std::span<const BaseLeaf* const> records) const {
-  LeafDetail detail;
-  base::DigestStream digest;
-  for (const BaseLeaf* leaf : records) {
-    const schema::LeafRecord& record = leaf->record;
-    detail.bytes += record.byte_length;
-    if (record.since_version > detail.since_version) {
-      detail.since_version = record.since_version;
-      detail.since_step = record.since_step;
-    }
-    if (records.size() > 1) digest.Update(leaf->value_digest.view());
-    for (const Statistics& statistics : record.statistics) {
-      if (!detail.statistics.has_value()) detail.statistics.emplace();
-      detail.statistics->Merge(statistics);
-    }
-    detail.chunk_count += record.chunks.size();
-    for (const schema::ChunkRef& ref : record.chunks) {
-      detail.stored_bytes += StoredBytes(engine_->database(), ref);
-    }
-    for (const schema::Box& box : record.boxes) {
-      detail.boxes.push_back({box.start, box.shape});
-      detail.chunk_shape = box.chunk_shape;
-    }
-  }
-  if (records.size() == 1) {
-    detail.digest = records[0]->value_digest.Hex();
-  } else if (!records.empty()) {
-    detail.digest = digest.Finish().Hex();
-  }
-  return detail;
+  return internal::DetailOf(engine_->database(), std::span(&only, 1));
 }
 
 absl::Status StepReader::AddRead(const Path& path,

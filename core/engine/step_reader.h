@@ -98,8 +98,6 @@ class StepReader {
 
   // The entry and its places; follows a tie. kNotFound names close paths.
   absl::StatusOr<Found> Lookup(const Path& path) const;
-  // Of a leaf that has these records, one in each part.
-  LeafDetail DetailOf(std::span<const BaseLeaf* const> records) const;
   // The records of leaves of a part, in the order given.
   absl::StatusOr<std::vector<std::shared_ptr<const BaseLeaf>>> Records(
       const Part& part, std::span<const std::uint32_t> ordinals) const;
@@ -135,6 +133,10 @@ bool HasStepGone(const absl::Status& status);
 
 // What `entry` says, as the public type.
 LeafInfo InfoOf(const schema::TreeEntry& entry);
+
+// What the records of one leaf say, one for each part that holds some of it.
+LeafDetail DetailOf(const kv::Database& database,
+                    std::span<const BaseLeaf* const> records);
 
 }  // namespace ckptree::internal
 

@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "tools/files/open_file.h"
 #include "tools/output/failure.h"
+#include "tools/output/printed_table.h"
 
 namespace ckptree::tools {
 namespace {
