@@ -104,7 +104,8 @@ absl::StatusOr<std::vector<RemoteBlock>> DecodeBlocks(
   const bool numbered = in.block_numbers_size() != 0;
   if (in.block_gaps_size() != count ||
       (numbered && in.block_numbers_size() != count) ||
-      (count != 0 && in.space() != static_cast<std::uint32_t>(Space::kChunks))) {
+      (count != 0 &&
+       in.space() != static_cast<std::uint32_t>(Space::kChunks))) {
     return Fault(kind, "blocks of a segment that cannot be");
   }
   std::vector<RemoteBlock> blocks;

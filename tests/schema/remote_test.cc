@@ -117,13 +117,21 @@ TEST(RemoteRecordTest, WhatCannotBeIsRefused) {
       {"without its attempt", [](auto& c) { c.segments[0].bytes = 0; }},
       // Beyond its file; twice; the number of a table; of leaf records.
       {"blocks of a segment",
-       [](auto& c) { c.segments[0].blocks = {{1, 4000, 97}}; }},
+       [](auto& c) {
+         c.segments[0].blocks = {{1, 4000, 97}};
+       }},
       {"blocks of a segment",
-       [](auto& c) { c.segments[0].blocks = {{1, 8, 8}, {1, 16, 8}}; }},
+       [](auto& c) {
+         c.segments[0].blocks = {{1, 8, 8}, {1, 16, 8}};
+       }},
       {"blocks of a segment",
-       [](auto& c) { c.segments[0].blocks = {{kTableSequence, 8, 8}}; }},
+       [](auto& c) {
+         c.segments[0].blocks = {{kTableSequence, 8, 8}};
+       }},
       {"blocks of a segment",
-       [](auto& c) { c.segments[0].blocks = {{1, 8, 8}, {2, 4, 8}}; }},
+       [](auto& c) {
+         c.segments[0].blocks = {{1, 8, 8}, {2, 4, 8}};
+       }},
       {"blocks of a segment",
        [](auto& c) {
          c.segments[0].segment.space = Space::kLeaves;
