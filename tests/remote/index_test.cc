@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "ckptree/ckptree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -83,6 +84,58 @@ TEST_F(IndexTest, AnOpenOfTenThousandStepsIsTenRequests) {
   Store taken = Store::Open(Disk("b"), Remote()).value();
   EXPECT_LE(count.requests().size(), 40) << count.Text();
   EXPECT_EQ(taken.Steps().value().size(), kSteps);
+}
+
+// Opens and closes that ship nothing are passed once.
+TEST_F(IndexTest, ALookRemembersWhereItWas) {
+  StoreOptions options = Remote();
+  options.take_over = true;
+  {
+    Store store = Store::Open(Disk("a"), options).value();
+    SaveStep(store, 1, 4 << 10);
+    ASSERT_TRUE(store.Close().ok());
+  }
+  RequestCount count;
+  Store reader = Store::Open(Address(), Reading()).value();
+  for (int life = 0; life < 3; ++life) {
+    Store store = Store::Open(Disk("a"), options).value();
+    ASSERT_TRUE(store.Close().ok());
+  }
+  count.Reset();
+  ASSERT_TRUE(reader.Refresh().ok());
+  EXPECT_GT(count.requests().size(), 3) << count.Text();
+  count.Reset();
+  ASSERT_TRUE(reader.Refresh().ok());
+  EXPECT_EQ(count.requests().size(), 1) << count.Text();
+  // By another handle of this cache, too.
+  ASSERT_TRUE(reader.Close().ok());
+  count.Reset();
+  reader = Store::Open(Address(), Reading()).value();
+  EXPECT_EQ(count.requests().size(), 2) << count.Text();
+  EXPECT_EQ(StepsOf(reader).size(), 1);
+}
+
+// Whoever asks an address where nobody answers is told within about a minute:
+// no request of the first look has longer.
+TEST_F(IndexTest, AFirstLookHasAMinute) {
+  RequestCount count;
+  // As a folder it is known to be a store.
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    SaveStep(store, 1, 4 << 10);
+    ASSERT_TRUE(store.Close().ok());
+  }
+  count.SetHook([](const std::string&) {
+    return absl::UnavailableError("127.0.0.1: nobody listens there");
+  });
+  count.Reset();
+  const absl::StatusOr<Store> reader = Store::Open(Address(), Reading());
+  EXPECT_TRUE(absl::IsUnavailable(reader.status())) << reader.status();
+  EXPECT_THAT(std::string(reader.status().message()),
+              ::testing::HasSubstr("127.0.0.1"));
+  EXPECT_EQ(count.requests().size(), 1) << count.Text();
+  EXPECT_GT(count.longest(), absl::ZeroDuration());
+  EXPECT_LE(count.longest(), absl::Seconds(61));
 }
 
 TEST_F(IndexTest, ALookAtWhatIsNewIsOneRequest) {
