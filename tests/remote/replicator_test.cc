@@ -332,6 +332,44 @@ TEST_F(ReplicatorTest, AnOpenThatFailsLeavesTheStoreToOthers) {
   ExpectStep(*store, 2, kLargeSave);
 }
 
+// It took the store over, and ended before it shipped anything.
+TEST_F(ReplicatorTest, WhatTookOverAndShippedNothingGoesOn) {
+  if (StoreKind() != "file") GTEST_SKIP() << "its commits are files";
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    SaveStep(store, 1, kLargeSave);
+  }
+  fs::remove_all(Disk("a"));
+  fs::path commits;
+  for (const auto& entry : fs::recursive_directory_iterator(
+           Address().substr(std::string("file://").size()))) {
+    if (entry.path().filename() == "commit") commits = entry.path();
+  }
+  ASSERT_FALSE(commits.empty());
+  const std::string away = commits.string() + ".away";
+  {
+    StoreOptions options = Remote();
+    options.remote_timeout = absl::ZeroDuration();
+    Store store = Store::Open(Disk("b"), options).value();
+    fs::rename(commits, away);
+    std::ofstream(commits) << "no folder";
+    SaveStep(store, 2, kSmallSave);
+    SaveStep(store, 3, kLargeSave);
+    EXPECT_TRUE(absl::IsDeadlineExceeded(store.Close()));
+  }
+  fs::remove(commits);
+  fs::rename(away, commits);
+  {
+    absl::StatusOr<Store> store = Store::Open(Disk("b"), Remote());
+    ASSERT_TRUE(store.ok()) << store.status();
+    EXPECT_THAT(StepsOf(*store), ::testing::ElementsAre(1, 2, 3));
+  }
+  Store store = Store::Open(Disk("c"), Remote()).value();
+  EXPECT_THAT(StepsOf(store), ::testing::ElementsAre(1, 2, 3));
+  ExpectStep(store, 2, kSmallSave);
+  ExpectStep(store, 3, kLargeSave);
+}
+
 TEST_F(ReplicatorTest, AnotherStoreIsRefused) {
   { Store store = Store::Open(Disk("a"), Remote()).value(); }
   StoreOptions local = QuietOptions();
