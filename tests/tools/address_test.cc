@@ -4,6 +4,12 @@
 // what they say of the directory; those that write refuse it and say why, but
 // for `copy` and `backup`.
 
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -180,6 +186,50 @@ TEST_F(AddressTest, CopiesGoToAnAddress) {
   const Result nowhere = Run({"copy", store_, "gs://bucket/run"});
   EXPECT_EQ(nowhere.code, 2) << nowhere.err;
   EXPECT_THAT(nowhere.err, HasSubstr("s3://"));
+}
+
+// The same command goes on, wherever it was.
+TEST_F(AddressTest, ACopyToAnAddressThatIsKilledGoesOn) {
+  const std::string to = Destination();
+  int killed = 0;
+  for (int milliseconds = 0; milliseconds < 200; milliseconds += 20) {
+    const std::vector<std::string> words = {CKPTREE_BINARY, "copy", store_, to,
+                                            "--take-over"};
+    std::vector<char*> argv;
+    for (const std::string& word : words) {
+      argv.push_back(const_cast<char*>(word.c_str()));
+    }
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t quiet;
+    posix_spawn_file_actions_init(&quiet);
+    for (const int fd : {1, 2}) {
+      posix_spawn_file_actions_addopen(&quiet, fd, "/dev/null", O_WRONLY, 0);
+    }
+    pid_t pid = 0;
+    ASSERT_EQ(posix_spawn(&pid, CKPTREE_BINARY, &quiet, nullptr, argv.data(),
+                          environ),
+              0);
+    posix_spawn_file_actions_destroy(&quiet);
+    const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+    ASSERT_GE(fd, 0);
+    pollfd ended{fd, POLLIN, 0};
+    poll(&ended, 1, milliseconds);
+    kill(pid, SIGKILL);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    close(fd);
+    killed += WIFSIGNALED(status);
+    // What is there is whole, at any time.
+    const Result verified = By(to, {"verify"});
+    EXPECT_TRUE(verified.code == 0 || verified.code == 2) << verified.out;
+  }
+  EXPECT_GT(killed, 3);
+  const Result rest = Run({"copy", store_, to, "--take-over"});
+  EXPECT_EQ(rest.code, 0) << rest.err;
+  EXPECT_EQ(By(to, {"get", "500:params/w"}).out,
+            By(store_, {"get", "500:params/w"}).out);
+  EXPECT_EQ(By(to, {"verify"}).code, 0);
+  EXPECT_EQ(Run({"copy", store_, far_ / "plain", "--take-over"}).code, 2);
 }
 
 TEST_F(AddressTest, EveryCommandIsAmongThese) {

@@ -16,11 +16,13 @@ constexpr FlagSpec kCopyFlags[] = {
     {"dry-run", 0, "", "only say what would be copied"},
     {"verify-all", 0, "", "read back also what was there already"},
     {"wait", 0, "SECONDS", "wait for a program that writes to DST"},
+    {"take-over", 0, "", "of an address: end whoever wrote there last"},
 };
 constexpr FlagSpec kBackupFlags[] = {
     {"dry-run", 0, "", "only say what would be copied"},
     {"verify-all", 0, "", "read back also what was there already"},
     {"wait", 0, "SECONDS", "wait for a program that writes to DST"},
+    {"take-over", 0, "", "of an address: end whoever wrote there last"},
 };
 
 constexpr FlagSpec kImportFlags[] = {

@@ -118,6 +118,7 @@ class FarDestination {
     StoreOptions options = DestinationOptions(session_);
     options.remote = to_;
     options.remote_timeout = kTimeOfClose;
+    options.take_over = session_.arguments().Has("take-over");
     std::error_code error;
     const bool left = fs::exists(folder_, error);
     absl::StatusOr<Store> store = Store::Open(folder_, options);
@@ -125,6 +126,10 @@ class FarDestination {
       // Another one has written there since: nothing in it is the only one.
       fs::remove_all(folder_, error);
       store = Store::Open(folder_, options);
+    }
+    if (absl::IsFailedPrecondition(store.status()) && !options.take_over) {
+      return WithHint(store.status(),
+                      "where nothing runs there any more: --take-over");
     }
     if (!store.ok()) return store.status();
     return std::optional<Store>(*std::move(store));
@@ -296,6 +301,12 @@ absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
   const absl::StatusOr<Store*> from = session.OpenStore();
   if (!from.ok()) return from.status();
   const bool is_far = IsFar(to);
+  if (!is_far && session.arguments().Has("take-over")) {
+    return WithHint(
+        absl::InvalidArgumentError(absl::StrFormat(
+            "--take-over is of an address, and %s is a directory", Escape(to))),
+        "--wait waits for a program that writes there");
+  }
   if (absl::Status status =
           is_far ? absl::OkStatus() : CheckApart(session.directory(), to);
       !status.ok()) {
