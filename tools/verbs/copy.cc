@@ -17,7 +17,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "ckptree/local_path.h"
@@ -94,7 +93,9 @@ absl::StatusOr<std::optional<Store>> OpenDestination(Session& session,
 // In an object store: where no directory of this machine is meant, and
 // something else is.
 bool IsFar(const std::string& to) {
-  return !LocalPath(to).ok() && absl::StrContains(to, "://");
+  return !LocalPath(to).ok() &&
+         (to.starts_with("s3://") || to.starts_with("rados://") ||
+          to.starts_with("file:///"));
 }
 
 // Through a folder of this machine, which ships to `to`, and goes when all is
