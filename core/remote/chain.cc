@@ -134,6 +134,7 @@ absl::Status RemoteChain::ReadOn(TakeFn take, const kv::Call& call) {
   // behind an index there are few.
   std::size_t at_once = 1;
   int alone = 0;
+  bool looked_again = false;
   while (true) {
     const std::uint64_t first = ordinal_ + 1;
     std::vector<absl::StatusOr<std::optional<std::string>>> found(
@@ -151,7 +152,7 @@ absl::Status RemoteChain::ReadOn(TakeFn take, const kv::Call& call) {
     for (std::size_t i = 0; i < at_once; ++i) {
       CKPTREE_RETURN_IF_ERROR(found[i].status());
       if (!found[i]->has_value()) {
-        if (at_once == 1) {
+        if (at_once == 1 || looked_again) {
           if (!end_was_listed_) {
             CKPTREE_ASSIGN_OR_RETURN(end_was_listed_, IsEnd(call));
           }
@@ -159,6 +160,8 @@ absl::Status RemoteChain::ReadOn(TakeFn take, const kv::Call& call) {
         }
         // The slowest of many requests took its time: one more look, so that
         // who takes over from a writer that never pauses is not always late.
+        // One alone: such a writer may always be there first.
+        looked_again = true;
         next = 1;
         break;
       }

@@ -189,9 +189,6 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
         "its own",
         store_->address(), HexOf(uuid_), directory_, HexOf(uuid)));
   }
-  if (chain_ == nullptr) {
-    chain_ = std::make_unique<RemoteChain>(store_.get(), uuid_);
-  }
   {
     const absl::MutexLock lock(&mu_);
     ceiling_ = std::max(ceiling_, highest_version);
@@ -203,21 +200,22 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
 }
 
 absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
+  // Where Make() took it over, it is opened once more, now that it is known
+  // where the directory stands: one that dies before it ships anything could
+  // not be told from a stranger.
+  chain_ = std::make_unique<RemoteChain>(store_.get(), uuid_);
   ChainRows rows(uuid_, absl::HexStringToBytes(note_.local),
                  /*keeps_rows=*/true);
-  // Make() took it over: it is only read once more, for its rows.
-  const bool taken = chain_->era() != 0;
-  RemoteChain again(store_.get(), uuid_);
-  RemoteChain& chain = taken ? again : *chain_;
   std::uint64_t place = 0;
   std::set<RowName> differ;
   const auto pass = [](const RemoteRow&) { return absl::OkStatus(); };
   bool first = true;
   const auto read = [&]() -> absl::Status {
-    CKPTREE_RETURN_IF_ERROR(std::exchange(first, false)
-                                ? rows.Read(&chain, *store_, call, pass,
-                                            [] { return absl::OkStatus(); })
-                                : rows.ReadOn(&chain, *store_, call, pass));
+    CKPTREE_RETURN_IF_ERROR(
+        std::exchange(first, false)
+            ? rows.Read(chain_.get(), *store_, call, pass,
+                        [] { return absl::OkStatus(); })
+            : rows.ReadOn(chain_.get(), *store_, call, pass));
     CKPTREE_ASSIGN_OR_RETURN(
         const std::optional<std::uint64_t> known,
         rows.PlaceOf(directory_, store_->address(), ordinal));
@@ -232,19 +230,15 @@ absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
         "directory with this remote fetches the store from there",
         directory_, store_->address(), differ.size()));
   };
-  if (taken) {
+  const auto draft = [&]() -> absl::StatusOr<RemoteCommit> {
     CKPTREE_RETURN_IF_ERROR(read());
-  } else {
-    const auto draft = [&]() -> absl::StatusOr<RemoteCommit> {
-      CKPTREE_RETURN_IF_ERROR(read());
-      CKPTREE_RETURN_IF_ERROR(CheckUnused(call));
-      RemoteCommit open = Draft(RemoteCommit::Shape::kOpen);
-      open.from = open.to = place;
-      return open;
-    };
-    CKPTREE_RETURN_IF_ERROR(AskOpen(draft, call));
-    CKPTREE_RETURN_IF_ERROR(rows.index().AddWithRows(*chain_->newest(), {}));
-  }
+    CKPTREE_RETURN_IF_ERROR(CheckUnused(call));
+    RemoteCommit open = Draft(RemoteCommit::Shape::kOpen);
+    open.from = open.to = place;
+    return open;
+  };
+  CKPTREE_RETURN_IF_ERROR(AskOpen(draft, call));
+  CKPTREE_RETURN_IF_ERROR(rows.index().AddWithRows(*chain_->newest(), {}));
   index_ = rows.TakeIndex();
   cleaner_ = std::make_unique<RemoteCleaner>(store_.get(), uuid_, chain_->era(),
                                              grace_);

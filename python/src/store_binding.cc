@@ -80,13 +80,14 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
                       int permissions, int max_saves_in_flight,
                       const std::string& coding, const std::string& remote,
                       const std::string& durable, bool take_over,
-                      double remote_timeout) {
+                      double remote_timeout, double remote_grace) {
   StoreOptions options;
   options.coding = ToCoding(coding);
   options.remote = remote;
   options.durable = durable == "remote" ? Durable::kRemote : Durable::kLocal;
   options.take_over = take_over;
   options.remote_timeout = ToDuration(remote_timeout);
+  options.remote_grace = ToDuration(remote_grace);
   options.create_if_missing = mode == "write or create";
   options.read_only = mode == "read";
   options.threads = threads;
@@ -387,7 +388,8 @@ void BindStore(nb::module_& m) {
         nb::arg("collect_bytes_per_second"), nb::arg("statistics"),
         nb::arg("permissions"), nb::arg("max_saves_in_flight"),
         nb::arg("coding"), nb::arg("remote"), nb::arg("durable"),
-        nb::arg("take_over"), nb::arg("remote_timeout"));
+        nb::arg("take_over"), nb::arg("remote_timeout"),
+        nb::arg("remote_grace"));
 }
 
 }  // namespace ckptree::python

@@ -86,3 +86,46 @@ def test_what_takes_no_address_says_so(tmp_path):
     ckptree.Store(tmp_path / "a", remote=far).close()
     with pytest.raises(ckptree.InvalidArgumentError, match="not empty|read"):
         ckptree.Store(far)
+
+
+def test_a_manager_ships_and_one_reads_by_the_address(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    far = f"file://{tmp_path}/far"
+    options = {"remote": far, "durable": "remote", "remote_grace": 0}
+    with ckptree.CheckpointManager(
+        tmp_path / "a", max_to_keep=2, **options
+    ) as manager:
+        for step in range(1, 5):
+            manager.save(step, state(step))
+        manager.wait_until_finished()
+        with ckptree.CheckpointManager(far, read_only=True) as there:
+            assert there.all_steps() == [3, 4]
+            assert (there.restore(4)["w"] == state(4)["w"]).all()
+    shutil.rmtree(tmp_path / "a")
+    # The next machine, from its empty disk.
+    with ckptree.CheckpointManager(
+        tmp_path / "b", max_to_keep=2, **options
+    ) as manager:
+        assert manager.latest_step() == 4
+        manager.save(5, state(5))
+        manager.wait_until_finished()
+        assert manager.all_steps() == [4, 5]
+
+
+def test_ranks_ship_what_they_save(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    far = f"file://{tmp_path}/far"
+    ranks = ckptree.Ranks(0, 1, job="one")
+    with ckptree.Store(
+        tmp_path / "a", ranks=ranks, remote=far, durable="remote"
+    ) as store:
+        store.save(1, state(1)).result()
+        with ckptree.open(far) as there:
+            assert (there[1]["w"][:] == state(1)["w"]).all()
+
+
+def test_managers_of_others_take_directories(tmp_path):
+    orbax = pytest.importorskip("ckptree.orbax")
+    for address in ("s3://bucket/run", "rados://pool/run"):
+        with pytest.raises(ValueError, match=address.split(":", 1)[0]):
+            orbax.CheckpointManager(address)

@@ -186,7 +186,7 @@ class ServeTest : public CommandRunner {
     int ends[2];
     EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
     words.insert(words.begin(),
-                 {CKPTREE_BINARY, "-C", store_, "-q", "serve", "--port", "0"});
+                 {CKPTREE_BINARY, "-C", served_, "-q", "serve", "--port", "0"});
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
@@ -257,6 +257,7 @@ class ServeTest : public CommandRunner {
   std::string Token() const { return address_.substr(address_.find('?')); }
 
   const std::string store_ = scratch_ / "store";
+  std::string served_ = store_;  // What -C says.
   std::string address_;
   pid_t pid_ = 0;
 };
@@ -321,6 +322,25 @@ TEST_F(ServeTest, AnswersWhileHundredsOfOthersAreSlow) {
   }
   EXPECT_GE(closed, 100);
   EXPECT_THAT(Get("/version" + Token()), HasSubstr("HTTP/1.1 200 "));
+}
+
+// A run of another machine, by its address.
+TEST_F(ServeTest, FollowsAStoreByItsAddress) {
+  ASSERT_NO_FATAL_FAILURE(MakeStore(store_));
+  setenv("XDG_CACHE_HOME", (scratch_ / "cache").c_str(), 1);
+  served_ = "file://" + (scratch_ / "far");
+  ASSERT_OK_AND_ASSIGN(Store trainer, Store::Open(store_, {.remote = served_}));
+  ASSERT_OK(trainer.WaitReplicated(absl::Minutes(2)));
+  if (!Start({})) GTEST_SKIP() << "built without cpp-httplib or Chart.js";
+  EXPECT_TRUE(Holds(Get("/" + Token()), "HTTP/1.1 200 "));
+  EXPECT_THAT(Get("/metrics" + Token()),
+              HasSubstr("ckptree_newest_step{branch=\"\"} 500"));
+  Save(&trainer, 600);
+  ASSERT_OK(trainer.WaitReplicated(absl::Minutes(2)));
+  EXPECT_THAT(Get("/metrics" + Token()),
+              HasSubstr("ckptree_newest_step{branch=\"\"} 600"));
+  EXPECT_EQ(Stop(SIGINT), 130);
+  ASSERT_OK(trainer.Close());
 }
 
 TEST_F(ServeTest, TakesATokenFromAFile) {
