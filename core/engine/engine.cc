@@ -466,6 +466,7 @@ void Engine::RunPaused(absl::FunctionRef<void()> work) {
 absl::Status Engine::Refresh() {
   CKPTREE_RETURN_IF_ERROR(CheckUsable());
   if (!address_.empty()) {
+    const RemoteAttendant attendant(trouble_, options_.cancelled);
     CKPTREE_RETURN_IF_ERROR(
         AdvanceCache(cached_, PlainKvOptions({.store = options_})));
   }

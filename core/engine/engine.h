@@ -186,6 +186,7 @@ class Engine {
   ChainKeeper keeper_;
   std::string address_;
   CachedStore cached_;                      // The directory of an address.
+  std::shared_ptr<RemoteTrouble> trouble_;  // Of an address.
   std::shared_ptr<Replicator> replicator_;  // Outlives the database.
   std::unique_ptr<kv::Database> database_;  // Outlives writer_ and trees_.
   std::unique_ptr<Retention> retention_;

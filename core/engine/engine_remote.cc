@@ -47,13 +47,17 @@ void Engine::ShipTo(std::shared_ptr<Replicator> remote,
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenByAddress(
     const std::string& address, const EngineOptions& options) {
+  const auto trouble =
+      std::make_shared<RemoteTrouble>(address, options.store.log);
+  const RemoteAttendant attendant(trouble, options.store.cancelled);
   CKPTREE_ASSIGN_OR_RETURN(CachedStore cached,
-                           CacheOf(address, PlainKvOptions(options)));
+                           CacheOf(address, PlainKvOptions(options), trouble));
   EngineOptions there = options;
   there.far = cached.segments;
   CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
                            Open(cached.directory, there));
   engine->address_ = address;
+  engine->trouble_ = trouble;
   engine->cached_ = std::move(cached);
   return engine;
 }

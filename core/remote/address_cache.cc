@@ -258,11 +258,11 @@ absl::StatusOr<std::shared_ptr<RemoteSegments>> SegmentsOf(
 }  // namespace
 
 absl::StatusOr<CachedStore> CacheOf(const std::string& address,
-                                    const kv::Options& options) {
+                                    const kv::Options& options,
+                                    std::shared_ptr<RemoteTrouble> trouble) {
   const kv::Call first = kv::Call::Within(kTimeOfFirstLook);
-  CKPTREE_ASSIGN_OR_RETURN(
-      std::unique_ptr<kv::ObjectStore> store,
-      kv::OpenObjectStore(address, kv::ObjectStoreOptions(), first));
+  CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<kv::ObjectStore> store,
+                           OpenAttended(address, std::move(trouble), first));
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<schema::RemoteStore> there,
                            FindRemoteStore(*store, first));
   if (!there.has_value()) {

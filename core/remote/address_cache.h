@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "core/remote/attended_store.h"
 #include "kv/far_segments.h"
 #include "kv/object_store.h"
 #include "kv/options.h"
@@ -36,7 +37,8 @@ struct CachedStore {
 // Shared by processes. kNotFound: there is no store, or nothing was shipped
 // yet. kUnavailable, within about a minute: nobody answers there.
 absl::StatusOr<CachedStore> CacheOf(const std::string& address,
-                                    const kv::Options& options);
+                                    const kv::Options& options,
+                                    std::shared_ptr<RemoteTrouble> trouble);
 
 // Brings the directory up to what is there now: one request where that is
 // nothing new. Processes take turns.

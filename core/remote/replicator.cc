@@ -53,6 +53,8 @@ constexpr absl::Duration kLeastIdle = absl::Seconds(10);
 // often it looks in that time.
 constexpr absl::Duration kPauseForClaim = absl::Seconds(20);
 constexpr absl::Duration kLookForOpen = absl::Milliseconds(20);
+// How often who waits looks what keeps it, and whether it goes on waiting.
+constexpr absl::Duration kLookAtTrouble = absl::Milliseconds(100);
 constexpr std::size_t kMostClaimBytes = 64;
 // An index is written behind so many commits: what an open reads beside it.
 constexpr std::uint64_t kCommitsPerIndex = 3;
@@ -87,10 +89,15 @@ std::size_t BytesOfRow(const RemoteRow& row) {
 
 Replicator::Replicator(std::unique_ptr<kv::ObjectStore> store,
                        std::string directory, const StoreOptions& options,
-                       kv::Options kv_options)
-    : store_(std::move(store)),
+                       kv::Options kv_options,
+                       std::shared_ptr<RemoteTrouble> trouble,
+                       std::unique_ptr<RemoteAttendant> attendant)
+    : remote_trouble_(std::move(trouble)),
+      attendant_(std::move(attendant)),
+      store_(std::move(store)),
       directory_(std::move(directory)),
       kv_options_(std::move(kv_options)),
+      cancelled_(options.cancelled),
       take_over_(options.take_over),
       grace_(options.remote_grace) {}
 
@@ -182,7 +189,7 @@ void Replicator::Loop(const std::stop_token& stop) {
     }
     const bool ended = !chain_->fenced().ok() || absl::IsDataLoss(shipped);
     const std::string text(shipped.message());
-    if (text != told) {
+    if (text != told && (ended || !remote_trouble_->told())) {
       logger_->Log(ended ? LogSeverity::kError : LogSeverity::kWarning,
                    "remote", shipped);
       told = text;
@@ -377,30 +384,61 @@ void Replicator::Shipped(std::uint64_t to) {
 }
 
 absl::Status Replicator::WaitForAll(absl::Duration timeout) {
-  const absl::MutexLock lock(&mu_);
-  return WaitFor(noted_, timeout);
+  std::uint64_t wanted = 0;
+  {
+    const absl::MutexLock lock(&mu_);
+    wanted = noted_;
+  }
+  return WaitFor(wanted, timeout);
 }
 
 absl::Status Replicator::WaitFor(std::uint64_t wanted, absl::Duration timeout) {
-  const auto there = [this, wanted] {
-    mu_.AssertReaderHeld();
-    return shipped_ >= wanted || !health_.ok() || stopped_;
-  };
-  mu_.AwaitWithTimeout(absl::Condition(&there), timeout);
-  if (shipped_ >= wanted) return absl::OkStatus();
-  if (!health_.ok()) return health_;
-  return absl::DeadlineExceededError(absl::StrFormat(
-      "%d commits are durable here and not in %s yet%s%s", noted_ - shipped_,
-      address(), trouble_.ok() ? "" : ": ", trouble_.message()));
+  const absl::Time end = kv::MonotonicNow() + timeout;
+  while (true) {
+    {
+      const absl::MutexLock lock(&mu_);
+      const auto there = [this, wanted] {
+        mu_.AssertReaderHeld();
+        return shipped_ >= wanted || !health_.ok() || stopped_;
+      };
+      const absl::Duration left = end - kv::MonotonicNow();
+      mu_.AwaitWithTimeout(absl::Condition(&there),
+                           std::min(left, kLookAtTrouble));
+      if (cancelled_ && cancelled_()) {
+        return absl::CancelledError(NotThere().message());
+      }
+      if (shipped_ >= wanted) return absl::OkStatus();
+      if (!health_.ok()) return health_;
+      if (stopped_ || left <= kLookAtTrouble) return NotThere();
+    }
+    remote_trouble_->Look();
+  }
+}
+
+// With what keeps it. Wrong credentials are an error of their own.
+absl::Status Replicator::NotThere() const {
+  absl::Status why = remote_trouble_->now();
+  if (why.ok()) why = trouble_;
+  const bool no_right =
+      absl::IsUnauthenticated(why) || absl::IsPermissionDenied(why);
+  return absl::Status(
+      no_right ? why.code() : absl::StatusCode::kDeadlineExceeded,
+      absl::StrFormat("%d commits are durable here and not in %s yet%s%s",
+                      noted_ - std::min(noted_, shipped_), address(),
+                      why.ok() ? "" : ": ", why.message()));
 }
 
 absl::Status Replicator::WaitForVersion(std::uint64_t version,
                                         absl::Duration timeout) {
-  const absl::MutexLock lock(&mu_);
-  const auto known = ordinal_of_.find(version);
-  // Shipped ones are not kept.
-  if (known == ordinal_of_.end()) return absl::OkStatus();
-  return WaitFor(known->second, timeout);
+  std::uint64_t wanted = 0;
+  {
+    const absl::MutexLock lock(&mu_);
+    const auto known = ordinal_of_.find(version);
+    // Shipped ones are not kept.
+    if (known == ordinal_of_.end()) return absl::OkStatus();
+    wanted = known->second;
+  }
+  return WaitFor(wanted, timeout);
 }
 
 absl::Status Replicator::health() const {

@@ -7,6 +7,7 @@
 #define CKPTREE_CORE_REMOTE_REPLICATOR_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,6 +25,7 @@
 #include "absl/time/time.h"
 #include "ckptree/options.h"
 #include "core/process/logger.h"
+#include "core/remote/attended_store.h"
 #include "core/remote/chain.h"
 #include "core/remote/chain_rows.h"
 #include "core/remote/cleaner.h"
@@ -84,7 +86,9 @@ class Replicator {
   static constexpr absl::Duration kRequestTime = absl::Minutes(1);
 
   Replicator(std::unique_ptr<kv::ObjectStore> store, std::string directory,
-             const StoreOptions& options, kv::Options kv_options);
+             const StoreOptions& options, kv::Options kv_options,
+             std::shared_ptr<RemoteTrouble> trouble,
+             std::unique_ptr<RemoteAttendant> attendant);
 
   // What one commit ships.
   struct Round {
@@ -114,16 +118,19 @@ class Replicator {
   absl::Status Upload(const Round& round, const std::stop_token& stop,
                       schema::RemoteCommit* commit);
   void Shipped(std::uint64_t to);
-  absl::Status WaitFor(std::uint64_t wanted, absl::Duration timeout)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status WaitFor(std::uint64_t wanted, absl::Duration timeout);
+  absl::Status NotThere() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // Where there are commits enough that the newest index lacks, or any.
   absl::Status WriteIndex(bool any, const std::stop_token& stop);
   void Clean(const std::stop_token& stop);
   absl::Duration UntilClean() const;
 
+  const std::shared_ptr<RemoteTrouble> remote_trouble_;
+  std::unique_ptr<RemoteAttendant> attendant_;  // Until Begin() is over.
   const std::unique_ptr<kv::ObjectStore> store_;
   const std::string directory_;
   const kv::Options kv_options_;
+  const std::function<bool()> cancelled_;
   const bool take_over_;
   const absl::Duration grace_;
   std::string uuid_;
@@ -147,7 +154,8 @@ class Replicator {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status health_ ABSL_GUARDED_BY(mu_);
-  absl::Status trouble_ ABSL_GUARDED_BY(mu_);  // Of the last try.
+  // Of the last try.
+  absl::Status trouble_ ABSL_GUARDED_BY(mu_);
   std::jthread thread_;
 };
 

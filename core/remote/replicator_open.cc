@@ -59,11 +59,15 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
         directory, above));
   }
   const kv::Call call = kv::Call::Within(kRequestTime);
-  CKPTREE_ASSIGN_OR_RETURN(
-      std::unique_ptr<kv::ObjectStore> store,
-      kv::OpenObjectStore(options.remote, kv::ObjectStoreOptions(), call));
-  std::shared_ptr<Replicator> made(
-      new Replicator(std::move(store), directory, options, kv_options));
+  const auto trouble =
+      std::make_shared<RemoteTrouble>(options.remote, options.log);
+  auto attendant =
+      std::make_unique<RemoteAttendant>(trouble, options.cancelled);
+  CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<kv::ObjectStore> store,
+                           OpenAttended(options.remote, trouble, call));
+  std::shared_ptr<Replicator> made(new Replicator(std::move(store), directory,
+                                                  options, kv_options, trouble,
+                                                  std::move(attendant)));
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<schema::RemoteStore> there,
                            FindRemoteStore(*made->store_, call));
   if (there.has_value()) made->uuid_ = there->uuid;
@@ -195,6 +199,13 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
   }
   CKPTREE_RETURN_IF_ERROR(database_->BetweenCommits(
       [&](std::uint64_t ordinal) { return TakeOver(ordinal, call); }));
+  const std::stop_token cancelled = remote_trouble_->token();
+  attendant_.reset();
+  if (cancelled.stop_requested()) {
+    // Too late to end a request, and soon enough to end the open.
+    return absl::CancelledError(
+        absl::StrFormat("opening %s: cancelled", directory_));
+  }
   thread_ = std::jthread([this](const std::stop_token& stop) { Loop(stop); });
   return absl::OkStatus();
 }
