@@ -138,6 +138,9 @@ class Database {
   const OpenReport& report() const;
   std::string staging_directory() const;  // <store>/staging
 
+  // Its segments are elsewhere (Options::far): a read of a block is a request.
+  bool reads_far() const;
+
   // True beside a live writer (kRead only): Refresh() has something to do.
   bool following() const;
 

@@ -512,6 +512,10 @@ std::shared_ptr<const void> Engine::LeaseVersion(std::uint64_t version) {
 }
 
 bool Engine::StillThere(const schema::StepRecord& record) {
+  if (!address_.empty() &&
+      !AdvanceCache(cached_, PlainKvOptions({.store = options_})).ok()) {
+    return true;
+  }
   if (!database_->Refresh().ok()) return true;
   const auto row = database_->Get(Space::kRecords,
                                   schema::StepKey(record.branch, record.step));

@@ -56,6 +56,7 @@ struct EngineOptions {
   std::shared_ptr<void> file_system = nullptr;
   // See kv::Options.
   bool shared_folder = false;
+  std::shared_ptr<kv::FarSegments> far = nullptr;
   // Open(): of another use than kAsked only where `store.read_only` is set.
   Use use = Use::kAsked;
   // Create(): saves get versions above it.

@@ -23,6 +23,7 @@ kv::Options Engine::PlainKvOptions(const EngineOptions& options) {
   kv_options.segment_space = SpaceOfSegment;
   kv_options.index_is_whole = AllSegmentsAreThere;
   kv_options.permissions = options.store.permissions;
+  kv_options.far = options.far;
   return kv_options;
 }
 
@@ -48,8 +49,10 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenByAddress(
     const std::string& address, const EngineOptions& options) {
   CKPTREE_ASSIGN_OR_RETURN(CachedStore cached,
                            CacheOf(address, PlainKvOptions(options)));
+  EngineOptions there = options;
+  there.far = cached.segments;
   CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
-                           Open(cached.directory, options));
+                           Open(cached.directory, there));
   engine->address_ = address;
   engine->cached_ = std::move(cached);
   return engine;

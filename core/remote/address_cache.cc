@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -30,6 +31,7 @@
 #include "base/status_macros.h"
 #include "core/remote/mirror.h"
 #include "core/remote/remote_objects.h"
+#include "core/remote/remote_segments.h"
 #include "core/remote/row_index.h"
 #include "kv/conditional_put.h"
 #include "kv/file_system.h"
@@ -42,6 +44,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Whether anybody answers there, and which store it is.
+constexpr absl::Duration kTimeOfFirstLook = absl::Minutes(1);
+// Without an index all commits are read.
 constexpr absl::Duration kTimeOfLook = absl::Minutes(30);
 constexpr std::string_view kSegmentsFolder = "segments";
 constexpr std::string_view kPartialPrefix = "making-";
@@ -67,15 +72,15 @@ absl::StatusOr<std::string> CacheRoot(std::string_view uuid) {
   return kv::Join(kv::Join(root, "ckptree"), HexOf(uuid));
 }
 
-// at-ORDINAL-HASH
+// rows-ORDINAL-HASH
 std::string NameOf(const ChainPoint& point) {
-  return absl::StrFormat("at-%d-%s", point.ordinal, point.hash.Hex());
+  return absl::StrFormat("rows-%d-%s", point.ordinal, point.hash.Hex());
 }
 
 std::optional<ChainPoint> PointOf(const std::string& name) {
   const std::vector<std::string> parts = absl::StrSplit(name, '-');
   ChainPoint point;
-  if (parts.size() != 3 || parts[0] != "at" || parts[2].size() != 32 ||
+  if (parts.size() != 3 || parts[0] != "rows" || parts[2].size() != 32 ||
       !absl::SimpleAtoi(parts[1], &point.ordinal)) {
     return std::nullopt;
   }
@@ -98,10 +103,28 @@ std::shared_ptr<const void> TryHold(const std::string& directory, int how) {
                                      [fd](const void*) { close(fd); });
 }
 
+// Of who makes or removes directories: one at a time. Null: it cannot be had.
+std::shared_ptr<const void> HoldRoot(const std::string& root) {
+  const int fd = open(kv::Join(root, "making.lock").c_str(),
+                      O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) return nullptr;
+  if (flock(fd, LOCK_EX) != 0) {
+    close(fd);
+    return nullptr;
+  }
+  return std::shared_ptr<const void>(static_cast<const void*>(&kTimeOfLook),
+                                     [fd](const void*) { close(fd); });
+}
+
 // Where a directory is that was brought on, for all who use it: a file beside
 // it, never half there.
 std::string PointFile(const std::string& directory) {
   return directory + ".point";
+}
+
+// Beside a directory, too: the segments of its rows.
+std::string ListFile(const std::string& directory) {
+  return directory + ".segments";
 }
 
 ChainPoint PointIn(const std::string& directory, const ChainPoint& made_at,
@@ -119,27 +142,42 @@ absl::Status WritePoint(const std::string& directory, const ChainPoint& point,
   return kv::RenameFile(options, partial, PointFile(directory));
 }
 
+void Remove(const std::string& directory) {
+  std::error_code error;
+  fs::remove_all(directory, error);
+  for (const char* beside : {".point", ".segments", ".advance", ".lock"}) {
+    fs::remove(directory + beside, error);
+  }
+}
+
 // Older directories that nobody has, and segments that no directory has.
-void Clean(const std::string& root, const std::string& kept) {
+void Clean(const std::string& root, const std::string& kept,
+           const kv::Options& options) {
   std::error_code error;
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(root, error)) {
     names.push_back(entry.path().filename().string());
   }
+  std::set<std::string> needed;
   for (const std::string& name : names) {
     const std::string path = kv::Join(root, name);
-    if (name == kept || !PointOf(name).has_value()) continue;
-    if (const auto alone = TryHold(path, LOCK_EX)) {
-      fs::remove_all(path, error);
-      fs::remove(PointFile(path), error);
-      fs::remove(path + ".advance", error);
-      fs::remove(path + ".lock", error);
+    if (!PointOf(name).has_value()) continue;
+    if (name != kept) {
+      if (const auto alone = TryHold(path, LOCK_EX)) {
+        Remove(path);
+        continue;
+      }
+    }
+    const auto segments = ReadSegmentList(options, ListFile(path));
+    if (!segments.ok()) return;  // Somebody is at it.
+    for (const auto& [key, living] : *segments) {
+      needed.insert(HexOf(living.segment.attempt));
     }
   }
   for (const auto& entry :
        fs::directory_iterator(kv::Join(root, kSegmentsFolder), error)) {
-    if (fs::hard_link_count(entry.path(), error) == 1 && !error &&
-        entry.path().extension().empty()) {
+    if (entry.path().extension().empty() &&
+        !needed.contains(entry.path().filename().string())) {
       fs::remove(entry.path(), error);
     }
   }
@@ -159,10 +197,11 @@ std::optional<ChainPoint> NewestOf(const std::string& root) {
   return newest;
 }
 
-// Whether nothing was shipped behind the commit. False where the chain does not
-// go on from it.
-absl::StatusOr<bool> IsNewest(ChainPoint point, kv::ObjectStore& store,
+// Whether nothing was shipped behind the commit, which moves on past opens and
+// closes. False where the chain does not go on from it.
+absl::StatusOr<bool> IsNewest(ChainPoint* at, kv::ObjectStore& store,
                               const std::string& uuid, const kv::Call& call) {
+  ChainPoint& point = *at;
   while (true) {
     CKPTREE_ASSIGN_OR_RETURN(
         const std::optional<std::string> bytes,
@@ -190,33 +229,76 @@ bool IsRemoteAddress(const std::string& where) {
       kv::Join(where.substr(kFile.size()), kRemoteStoreName), error);
 }
 
+namespace {
+
+// Where its rows are in a folder that is as it was left.
+absl::StatusOr<bool> IsUpToDate(const std::string& directory, ChainPoint point,
+                                kv::ObjectStore& store, const std::string& uuid,
+                                const kv::Options& options,
+                                const kv::Call& call) {
+  const ChainPoint before = point;
+  CKPTREE_ASSIGN_OR_RETURN(const bool is_newest,
+                           IsNewest(&point, store, uuid, call));
+  // The next look begins there. Who fails to say so looks at more.
+  if (is_newest && point.ordinal != before.ordinal) {
+    WritePoint(directory, point, options).IgnoreError();
+  }
+  return is_newest;
+}
+
+absl::StatusOr<std::shared_ptr<RemoteSegments>> SegmentsOf(
+    const CachedStore& cached, const std::string& folder,
+    const kv::Options& options) {
+  auto segments = std::make_shared<RemoteSegments>(
+      cached.store, cached.uuid, ListFile(cached.directory), folder, options);
+  CKPTREE_RETURN_IF_ERROR(segments->Load());
+  return segments;
+}
+
+}  // namespace
+
 absl::StatusOr<CachedStore> CacheOf(const std::string& address,
                                     const kv::Options& options) {
-  const kv::Call call = kv::Call::Within(kTimeOfLook);
+  const kv::Call first = kv::Call::Within(kTimeOfFirstLook);
   CKPTREE_ASSIGN_OR_RETURN(
       std::unique_ptr<kv::ObjectStore> store,
-      kv::OpenObjectStore(address, kv::ObjectStoreOptions(), call));
+      kv::OpenObjectStore(address, kv::ObjectStoreOptions(), first));
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<schema::RemoteStore> there,
-                           FindRemoteStore(*store, call));
+                           FindRemoteStore(*store, first));
   if (!there.has_value()) {
     return absl::NotFoundError(
         absl::StrFormat("there is no store in %s", address));
   }
+  const kv::Call call = kv::Call::Within(kTimeOfLook);
   CKPTREE_ASSIGN_OR_RETURN(const std::string root, CacheRoot(there->uuid));
-  const std::string segments = kv::Join(root, kSegmentsFolder);
+  const std::string folder = kv::Join(root, kSegmentsFolder);
   std::error_code error;
-  fs::create_directories(segments, error);
-  if (error) return ErrorOf(error, "making " + segments);
+  fs::create_directories(folder, error);
+  if (error) return ErrorOf(error, "making " + folder);
   const std::shared_ptr<kv::ObjectStore> shared = std::move(store);
   if (const std::optional<ChainPoint> newest = NewestOf(root)) {
     CachedStore cached{kv::Join(root, NameOf(*newest)), nullptr, shared,
-                       there->uuid};
+                       there->uuid, nullptr};
     cached.hold = TryHold(cached.directory, LOCK_SH);
     if (cached.hold != nullptr) {
-      const ChainPoint point = PointIn(cached.directory, *newest, options);
-      CKPTREE_ASSIGN_OR_RETURN(const bool is_newest,
-                               IsNewest(point, *shared, there->uuid, call));
+      auto segments = SegmentsOf(cached, folder, options);
+      bool is_newest = false;
+      if (segments.ok()) {
+        CKPTREE_ASSIGN_OR_RETURN(
+            is_newest, IsUpToDate(cached.directory,
+                                  PointIn(cached.directory, *newest, options),
+                                  *shared, there->uuid, options, call));
+        cached.segments = *std::move(segments);
+      }
       if (is_newest) return cached;
+      cached.hold.reset();
+      // Of no use without its list, and in the way of the new one.
+      if (cached.segments == nullptr) {
+        const auto turn = HoldRoot(root);
+        if (const auto alone = TryHold(cached.directory, LOCK_EX)) {
+          Remove(cached.directory);
+        }
+      }
     }
   }
   const std::string partial =
@@ -226,20 +308,28 @@ absl::StatusOr<CachedStore> CacheOf(const std::string& address,
     fs::remove_all(partial, ignored);
   };
   ChainPoint point;
+  LivingSegments segments;
   CKPTREE_RETURN_IF_ERROR(
-      MakeMirror(*shared, there->uuid, partial, segments, options, {}, &point));
+      MakeMirror(*shared, there->uuid, partial, options, &segments, &point));
   const std::string directory = kv::Join(root, NameOf(point));
-  fs::rename(partial, directory, error);
-  // Another process made the same.
-  if (error && !fs::exists(directory)) {
-    return ErrorOf(error, "renaming to " + directory);
+  auto turn = HoldRoot(root);
+  // Else another process made the same, or brought it on: its list has more.
+  if (!fs::exists(directory, error)) {
+    CKPTREE_RETURN_IF_ERROR(
+        WriteSegmentList(options, ListFile(directory), segments));
+    fs::rename(partial, directory, error);
+    if (error && !fs::exists(directory)) {
+      return ErrorOf(error, "renaming to " + directory);
+    }
   }
-  CachedStore made{directory, TryHold(directory, LOCK_SH), shared, there->uuid};
+  CachedStore made{directory, TryHold(directory, LOCK_SH), shared, there->uuid,
+                   nullptr};
   if (made.hold == nullptr) {
     return absl::UnavailableError(absl::StrFormat(
         "%s was removed while it was opened: try again", directory));
   }
-  Clean(root, NameOf(point));
+  CKPTREE_ASSIGN_OR_RETURN(made.segments, SegmentsOf(made, folder, options));
+  Clean(root, NameOf(point), options);
   return made;
 }
 
@@ -251,11 +341,11 @@ absl::Status AdvanceCache(const CachedStore& cached,
   if (!made_at.has_value()) {
     return absl::InternalError(cached.directory + " is no mirror");
   }
-  ChainPoint point = PointIn(cached.directory, *made_at, options);
-  CKPTREE_ASSIGN_OR_RETURN(const bool is_newest,
-                           IsNewest(point, *cached.store, cached.uuid, call));
+  CKPTREE_ASSIGN_OR_RETURN(
+      const bool is_newest,
+      IsUpToDate(cached.directory, PointIn(cached.directory, *made_at, options),
+                 *cached.store, cached.uuid, options, call));
   if (is_newest) return absl::OkStatus();
-  const std::string root = fs::path(cached.directory).parent_path().string();
   // One process at a time: from where the last one brought it.
   const int fd = open((cached.directory + ".advance").c_str(),
                       O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -264,10 +354,26 @@ absl::Status AdvanceCache(const CachedStore& cached,
   if (flock(fd, LOCK_EX) != 0) {
     return absl::ErrnoToStatus(errno, "locking " + cached.directory);
   }
-  point = PointIn(cached.directory, *made_at, options);
-  CKPTREE_RETURN_IF_ERROR(
-      AdvanceMirror(*cached.store, cached.uuid, cached.directory,
-                    kv::Join(root, kSegmentsFolder), options, &point));
+  ChainPoint point = PointIn(cached.directory, *made_at, options);
+  const std::string list = ListFile(cached.directory);
+  CKPTREE_ASSIGN_OR_RETURN(const LivingSegments segments,
+                           ReadSegmentList(options, list));
+  LivingSegments newest;
+  std::size_t listed = 0;
+  CKPTREE_RETURN_IF_ERROR(AdvanceMirror(
+      *cached.store, cached.uuid, cached.directory, options, segments,
+      [&](const LivingSegments& all) {
+        newest = all;
+        // Rows that name these are there until the others come.
+        LivingSegments both = all;
+        both.insert(segments.begin(), segments.end());
+        listed = both.size();
+        return WriteSegmentList(options, list, both);
+      },
+      &point));
+  if (listed != newest.size()) {
+    CKPTREE_RETURN_IF_ERROR(WriteSegmentList(options, list, newest));
+  }
   return WritePoint(cached.directory, point, options);
 }
 

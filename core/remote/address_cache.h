@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "kv/far_segments.h"
 #include "kv/object_store.h"
 #include "kv/options.h"
 
@@ -26,13 +27,14 @@ struct CachedStore {
   std::shared_ptr<const void> hold;
   std::shared_ptr<kv::ObjectStore> store;
   std::string uuid;
+  std::shared_ptr<kv::FarSegments> segments;
 };
 
-// In $XDG_CACHE_HOME/ckptree/<uuid>, or ~/.cache/ckptree/<uuid>: made anew
-// where the store has new commits, with the segments that are there already.
+// In $XDG_CACHE_HOME/ckptree/<uuid>, or ~/.cache/ckptree/<uuid>: its rows, made
+// anew where the store has new commits, and the leaf records that were read.
 // What nobody uses any more is removed. Safe to delete while nobody reads.
 // Shared by processes. kNotFound: there is no store, or nothing was shipped
-// yet.
+// yet. kUnavailable, within about a minute: nobody answers there.
 absl::StatusOr<CachedStore> CacheOf(const std::string& address,
                                     const kv::Options& options);
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,6 +23,7 @@
 #include "absl/strings/str_format.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
+#include "core/process/disk_threads.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
 #include "core/remote/cleaner.h"
@@ -42,6 +44,8 @@ using schema::Space;
 // More rows than that stand in objects of their own.
 constexpr std::size_t kRowsInCommit = std::size_t{8} << 20;
 constexpr std::size_t kRowsInObject = std::size_t{16} << 20;
+// Segments, each of which has up to 64 MiB in memory.
+constexpr std::size_t kUploadsAtOnce = 4;
 // Of a pass of deletion, which may list all objects.
 constexpr absl::Duration kCleanTime = absl::Minutes(10);
 constexpr absl::Duration kLeastIdle = absl::Seconds(10);
@@ -240,12 +244,29 @@ absl::Status Replicator::Upload(const Round& round, const std::stop_token& stop,
   if (!round.segments.empty()) {
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
                              SortedLiveFiles(*database_));
-    for (const schema::SegmentKeyFields& segment : round.segments) {
-      CKPTREE_ASSIGN_OR_RETURN(
-          schema::RemoteSegment uploaded,
-          UploadSegment(*database_, kv_options_, files, segment, chain_->era(),
-                        uuid_, *store_, stop));
-      commit->segments.push_back(std::move(uploaded));
+    const std::size_t count = round.segments.size();
+    std::vector<absl::StatusOr<schema::RemoteSegment>> uploaded(
+        count, absl::CancelledError("another segment was not uploaded"));
+    std::atomic<std::size_t> next = 0;
+    std::atomic<bool> failed = false;
+    // One is digested while others are on their way.
+    RunOnDiskThreads(std::min(kUploadsAtOnce, count), [&] {
+      for (std::size_t i = next++; i < count && !failed; i = next++) {
+        uploaded[i] = GuardedResult("uploading", [&] {
+          return UploadSegment(*database_, kv_options_, files,
+                               round.segments[i], chain_->era(), uuid_, *store_,
+                               stop);
+        });
+        if (!uploaded[i].ok()) failed = true;
+      }
+    });
+    // What another thread left out says nothing.
+    for (const auto& one : uploaded) {
+      if (!one.ok() && !absl::IsCancelled(one.status())) return one.status();
+    }
+    for (absl::StatusOr<schema::RemoteSegment>& one : uploaded) {
+      CKPTREE_RETURN_IF_ERROR(one.status());
+      commit->segments.push_back(*std::move(one));
     }
   }
   std::size_t bytes = 0;

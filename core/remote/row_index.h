@@ -75,7 +75,9 @@ class RowIndex {
                            const std::vector<schema::RemoteRow>& rows);
 
   // A segment whose row was there before all that is added.
-  void Know(const std::string& row_key) { segments_[row_key] = {}; }
+  void Know(const std::string& row_key, const schema::RemoteLiving& living) {
+    segments_[row_key] = living;
+  }
 
   // Of the newest commit, and of that of the newest index; 0: of none.
   std::uint64_t ordinal() const { return ordinal_; }
