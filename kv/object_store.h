@@ -163,6 +163,10 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
     const std::string& address, const ObjectStoreOptions& options,
     const Call& call);
 
+// An address as messages may show it: `***` in place of what stands before the
+// `@` of its authority.
+std::string ShownAddress(std::string_view address);
+
 // Whether this build has the kind of store: "file", "s3", "rados".
 bool HasObjectStore(std::string_view scheme);
 

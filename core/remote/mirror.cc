@@ -54,7 +54,7 @@ class Mirror {
         fetches_(fetches),
         call_(kv::Call::Within(kChainTime)),
         chain_(&store, uuid_),
-        rows_(uuid, "", /*keeps_rows=*/false) {
+        rows_(uuid, /*keeps_rows=*/false) {
     options_.on_commit = nullptr;
     if (fetches_) return;
     // Rows name segments that are elsewhere.

@@ -74,8 +74,7 @@ absl::Duration PauseOf(int tries) {
       std::uniform_real_distribution<double>(most / 2, most)(random));
 }
 
-// Saves go on in a store that is damaged, and so does shipping where it can:
-// only damage of the chain ends it.
+// Saves go on in a store that is damaged, and so does shipping where it can.
 absl::Status DamagedHere(absl::Status status) {
   return absl::IsDataLoss(status) ? absl::UnavailableError(status.message())
                                   : status;
@@ -187,7 +186,8 @@ void Replicator::Loop(const std::stop_token& stop) {
       tries = 0;
       continue;
     }
-    const bool ended = !chain_->fenced().ok() || absl::IsDataLoss(shipped);
+    // Damage of the chain may be mended there; saves go on beside it.
+    const bool ended = !chain_->fenced().ok();
     const std::string text(shipped.message());
     if (text != told && (ended || !remote_trouble_->told())) {
       logger_->Log(ended ? LogSeverity::kError : LogSeverity::kWarning,
@@ -232,7 +232,8 @@ absl::StatusOr<Replicator::Round> Replicator::Collect() {
           if (row.value.has_value() && name.first == Space::kRecords) {
             const auto segment = schema::DecodeSegmentKey(name.second);
             if (segment.has_value() &&
-                !index_->segments().contains(name.second)) {
+                (!index_->segments().contains(name.second) ||
+                 lost_.contains(name.second))) {
               round.segments.push_back(*segment);
             }
           }
@@ -304,6 +305,13 @@ absl::Status Replicator::Upload(const Round& round, const std::stop_token& stop,
   return some.empty() ? absl::OkStatus() : put();
 }
 
+absl::Status Replicator::Announce(RemoteCommit* ship) {
+  ship->write_id = NewRemoteId();
+  note_.ShipsTo(address()).announced = {chain_->ordinal() + 1,
+                                        HexOf(ship->write_id)};
+  return WriteLocalNote(kv_options_, directory_, note_);
+}
+
 absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
   const kv::Call call = kv::Call::Within(kRequestTime, stop);
   absl::Status status;
@@ -324,13 +332,20 @@ absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
     status = DamagedHere(Upload(*asked_, stop, &commit));
     asked_->commit = commit;
     asked_->commit.rows.clear();
+    if (status.ok()) status = Announce(&commit);
     if (status.ok()) status = chain_->Append(std::move(commit), call);
   }
   if (status.ok()) {
+    NotedShips& noted = note_.ShipsTo(address());
+    noted.shipped = std::exchange(noted.announced, {});
     asked_->commit.ordinal = chain_->ordinal();
     asked_->commit.era = chain_->era();
     const absl::Status added =
         index_->AddWithRows(asked_->commit, asked_->rows);
+    for (const schema::SegmentKeyFields& segment : asked_->segments) {
+      lost_.erase(schema::SegmentKey(segment.version, segment.part,
+                                     segment.space, segment.builder));
+    }
     Shipped(asked_->to);
     asked_.reset();
     CKPTREE_RETURN_IF_ERROR(added);
@@ -372,6 +387,21 @@ void Replicator::Clean(const std::stop_token& stop) {
       cleaner_->Clean(index_.get(), kv::Call::Within(kCleanTime, stop));
   if (!cleaned.ok() && !stop.stop_requested()) {
     logger_->Log(LogSeverity::kWarning, "remote", cleaned);
+  }
+  const std::vector<std::string> lost = cleaner_->TakeLost();
+  if (lost.empty()) return;
+  logger_->Log(
+      LogSeverity::kError, "remote",
+      absl::StrFormat("%s: %d segments that steps need are missing or have "
+                      "another size (%s): somebody deleted or cut them. They "
+                      "are uploaded again, from %s, with the next save",
+                      address(), lost.size(),
+                      schema::DescribeKey(Space::kRecords, lost.front()),
+                      directory_));
+  const absl::MutexLock lock(&mu_);
+  for (const std::string& key : lost) {
+    lost_.insert(key);
+    changed_.emplace(Space::kRecords, key);
   }
 }
 

@@ -102,6 +102,10 @@ class Replicator {
   };
 
   absl::Status TakeOver(std::uint64_t ordinal, const kv::Call& call);
+  absl::StatusOr<std::optional<std::uint64_t>> PlaceOfMoved(
+      const ChainRows& rows, std::uint64_t ordinal, const kv::Call& call);
+  // Before a ship is asked for: should nobody hear of it, the next open knows it.
+  absl::Status Announce(schema::RemoteCommit* ship);
   absl::Status CheckUnused(const kv::Call& call);
   // Asks for the open that `draft` makes, at the end of the chain, until it is
   // in it.
@@ -142,6 +146,7 @@ class Replicator {
   std::unique_ptr<RemoteChain> chain_;
   std::optional<Round> asked_;       // The commit of which nobody knows yet.
   std::string claim_;                // The one that it paused for.
+  std::set<std::string> lost_;       // Of segments: keys of their rows.
   std::unique_ptr<RowIndex> index_;  // Of what is there.
   std::unique_ptr<RemoteCleaner> cleaner_;
 

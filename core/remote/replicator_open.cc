@@ -24,6 +24,7 @@
 #include "core/remote/chain_rows.h"
 #include "core/remote/cleaner.h"
 #include "core/remote/mirror.h"
+#include "core/remote/own_ships.h"
 #include "core/remote/remote_objects.h"
 #include "core/remote/replicator.h"
 #include "kv/conditional_put.h"
@@ -210,14 +211,37 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
   return absl::OkStatus();
 }
 
+// Of a directory that is a copy of another one, which it was moved from: it
+// goes on in its place where that one shipped nothing that this one lacks.
+absl::StatusOr<std::optional<std::uint64_t>> Replicator::PlaceOfMoved(
+    const ChainRows& rows, std::uint64_t ordinal, const kv::Call& call) {
+  if (note_.from.empty()) return std::nullopt;
+  const std::string from = absl::HexStringToBytes(note_.from);
+  CKPTREE_ASSIGN_OR_RETURN(
+      const NewestShip newest,
+      ReadShip(*store_, uuid_, rows.ShippedAt(from), call));
+  if (newest.at == 0) return std::nullopt;
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<std::uint64_t> place,
+      rows.PlaceOf(from, directory_, store_->address(), ordinal));
+  CKPTREE_ASSIGN_OR_RETURN(
+      const bool knows,
+      KnowsShip(note_, store_->address(), newest, directory_));
+  if (!knows || !place.has_value()) return std::nullopt;
+  // A copy of a store that was being written may have a newer note than rows.
+  CKPTREE_ASSIGN_OR_RETURN(const bool holds, HoldsStepOf(*database_, newest));
+  return holds ? place : std::nullopt;
+}
+
 absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
   // Where Make() took it over, it is opened once more, now that it is known
   // where the directory stands: one that dies before it ships anything could
   // not be told from a stranger.
   chain_ = std::make_unique<RemoteChain>(store_.get(), uuid_);
-  ChainRows rows(uuid_, absl::HexStringToBytes(note_.local),
-                 /*keeps_rows=*/true);
+  ChainRows rows(uuid_, /*keeps_rows=*/true);
+  const std::string local = absl::HexStringToBytes(note_.local);
   std::uint64_t place = 0;
+  NewestShip newest;
   std::set<RowName> differ;
   const auto pass = [](const RemoteRow&) { return absl::OkStatus(); };
   bool first = true;
@@ -229,12 +253,39 @@ absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
             : rows.ReadOn(chain_.get(), *store_, call, pass));
     CKPTREE_ASSIGN_OR_RETURN(
         const std::optional<std::uint64_t> known,
-        rows.PlaceOf(directory_, store_->address(), ordinal));
+        rows.PlaceOf(local, directory_, store_->address(), ordinal));
+    CKPTREE_ASSIGN_OR_RETURN(newest, ReadShip(*store_, uuid_,
+                                              rows.ShippedAt(local), call));
+    CKPTREE_ASSIGN_OR_RETURN(
+        const bool knows,
+        KnowsShip(note_, store_->address(), newest, directory_));
+    if (!knows) {
+      logger_->Log(
+          LogSeverity::kWarning, "remote",
+          absl::StrFormat("%s ends before what was shipped there from %s: it "
+                          "lost some commits, or is an older copy. What it "
+                          "lacks is shipped again",
+                          store_->address(), directory_));
+    }
     place = known.value_or(ordinal);
-    if (!known.has_value() || place < ordinal) {
+    if (!known.has_value() || place < ordinal || !knows) {
       CKPTREE_ASSIGN_OR_RETURN(differ, rows.Differences(*database_));
     }
+    if (!knows && place == ordinal && !differ.empty()) {
+      // Of one history the rest would have been shipped from later commits.
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "diverged: %s has %d commits of %s, and is another one in %d rows: "
+          "it, or the directory, is a copy that went on by itself. An empty "
+          "directory with this remote fetches the store from there",
+          store_->address(), place, directory_, differ.size()));
+    }
     if (known.has_value() || differ.empty()) return absl::OkStatus();
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::uint64_t> moved,
+                             PlaceOfMoved(rows, ordinal, call));
+    if (moved.has_value()) {
+      place = *moved;
+      return absl::OkStatus();
+    }
     return absl::FailedPreconditionError(absl::StrFormat(
         "%s and %s are the same store and differ in %d rows, and neither is "
         "known to have come from the other: nothing is shipped. An empty "
@@ -253,6 +304,15 @@ absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
   index_ = rows.TakeIndex();
   cleaner_ = std::make_unique<RemoteCleaner>(store_.get(), uuid_, chain_->era(),
                                              grace_);
+  // From here on the chain knows it by its own name.
+  if (!note_.from.empty()) note_.ships.clear();
+  note_.from.clear();
+  note_.tracks = true;
+  NotedShip shipped{newest.at, newest.commit.has_value()
+                                   ? HexOf(newest.commit->write_id)
+                                   : ""};
+  note_.ShipsTo(store_->address()) = {store_->address(), std::move(shipped), {}};
+  CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options_, directory_, note_));
   const absl::MutexLock lock(&mu_);
   changed_ = std::move(differ);
   noted_ = ordinal;

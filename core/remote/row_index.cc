@@ -244,19 +244,22 @@ absl::Status RowIndex::AddRow(
     const std::map<std::string, RemoteLiving>& uploaded) {
   const RowName name(row.space, row.key);
   if (IsSegment(name)) {
-    if (!row.value.has_value()) {
-      const auto living = segments_.find(row.key);
-      if (living != segments_.end()) {
-        if (keeps_rows_) {
-          dead_.push_back({RemoteSegmentName("", living->second.era,
-                                             living->second.segment),
-                           commit.ordinal});
-        }
-        segments_.erase(living);
+    const auto living = segments_.find(row.key);
+    const auto found = uploaded.find(row.key);
+    // Also one that is uploaded again: what was there is lost, or soon nothing
+    // needs it.
+    const bool replaced = found != uploaded.end() || !row.value.has_value();
+    if (living != segments_.end() && replaced) {
+      if (keeps_rows_) {
+        dead_.push_back(
+            {RemoteSegmentName("", living->second.era, living->second.segment),
+             commit.ordinal});
       }
+      segments_.erase(living);
+    }
+    if (!row.value.has_value()) {
       newest_segments_.erase(row.key);
     } else if (!segments_.contains(row.key)) {
-      const auto found = uploaded.find(row.key);
       if (found == uploaded.end()) {
         return absl::DataLossError(absl::StrFormat(
             "commit %d of host %s has a row of %s, which was not uploaded",
