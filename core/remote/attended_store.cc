@@ -29,8 +29,6 @@
 namespace ckptree::internal {
 namespace {
 
-// What is over sooner is nothing to speak of: servers ask for patience.
-constexpr absl::Duration kWorthTelling = absl::Seconds(3);
 constexpr absl::Duration kLook = absl::Milliseconds(100);
 
 class AttendedStore : public kv::ObjectStore {
@@ -132,7 +130,7 @@ absl::Status RemoteTrouble::Now() const {
   if (waiting_.empty()) return absl::OkStatus();
   const Waiting& oldest = waiting_.begin()->second;
   const absl::Duration waits = kv::MonotonicNow() - oldest.since;
-  if (waits < kWorthTelling) return absl::OkStatus();
+  if (waits < patience_) return absl::OkStatus();
   return absl::UnavailableError(absl::StrFormat(
       "no answer for %d s: %s", absl::ToInt64Seconds(waits), oldest.what));
 }
@@ -145,7 +143,7 @@ absl::Status RemoteTrouble::now() const {
 std::optional<std::string> RemoteTrouble::ToTell() {
   const absl::Status now = Now();
   if (told_ || now.ok()) return std::nullopt;
-  if (since_.has_value() && kv::MonotonicNow() - *since_ < kWorthTelling) {
+  if (since_.has_value() && kv::MonotonicNow() - *since_ < patience_) {
     return std::nullopt;
   }
   told_ = true;

@@ -30,8 +30,12 @@ namespace ckptree::internal {
 // for some seconds, and when it is over. Thread-safe.
 class RemoteTrouble {
  public:
-  RemoteTrouble(std::string address, LogSink log)
-      : address_(std::move(address)), logger_(std::move(log)) {}
+  // What lasts shorter than `patience` is not logged.
+  RemoteTrouble(std::string address, LogSink log,
+                absl::Duration patience = absl::Seconds(3))
+      : address_(std::move(address)),
+        logger_(std::move(log)),
+        patience_(patience) {}
 
   // A request failed, and is sent again.
   void Heard(const absl::Status& why);
@@ -65,6 +69,7 @@ class RemoteTrouble {
 
   const std::string address_;
   const Logger logger_;
+  const absl::Duration patience_;
   mutable absl::Mutex mu_;
   std::map<std::uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mu_);
   std::uint64_t calls_ ABSL_GUARDED_BY(mu_) = 0;

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores that ship to a folder which other machines see."""
 
+import os
 import shutil
+import signal
+import socket
+import subprocess
+import sys
 
 import ckptree
 import numpy as np
@@ -129,3 +134,47 @@ def test_managers_of_others_take_directories(tmp_path):
     for address in ("s3://bucket/run", "rados://pool/run"):
         with pytest.raises(ValueError, match=address.split(":", 1)[0]):
             orbax.CheckpointManager(address)
+
+
+@pytest.mark.parametrize("how", ["open", "make"])
+def test_ctrl_c_ends_the_wait_for_an_object_store(tmp_path, how):
+    """Of which standard error has said before that it is waited for."""
+    # Nobody listens there.
+    with socket.create_server(("127.0.0.1", 0)) as once:
+        port = once.getsockname()[1]
+    code = (
+        "ckptree.open('s3://bucket/run')"
+        if how == "open"
+        else f"ckptree.Store({str(tmp_path / 'a')!r}, remote='s3://bucket/run')"
+    )
+    environment = os.environ | {
+        "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", f"import ckptree; {code}"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        said = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        said_then = process.stderr.read()
+        process.wait(timeout=120)
+    assert "s3://bucket/run is waited for: " in said
+    assert "KeyboardInterrupt" in said_then
+    assert "Error: " not in said_then
+
+
+def test_what_is_not_there_yet_is_told(tmp_path):
+    remote = f"file://{tmp_path}/far"
+    with ckptree.Store(tmp_path / "a", remote=remote) as store:
+        store.save(1, state(1)).result()
+        store.wait_replicated(60)
+        info = store.info()
+        assert (info.remote, info.unshipped) == (remote, 0)
+    with ckptree.open(tmp_path / "a") as store:
+        assert (store.info().remote, store.info().unshipped) == ("", 0)

@@ -43,6 +43,16 @@ class RequestCount {
   // Called with "put NAME" and the like before a request is sent. What it
   // returns that is not OK is the answer, and nothing is sent.
   void SetHook(std::function<absl::Status(const std::string& what)> hook) {
+    if (hook == nullptr) return SetCallHook(nullptr);
+    SetCallHook(
+        [hook = std::move(hook)](const std::string& what, const kv::Call&) {
+          return hook(what);
+        });
+  }
+  // The same for one that waits as the request would.
+  using CallHook =
+      std::function<absl::Status(const std::string& what, const kv::Call&)>;
+  void SetCallHook(CallHook hook) {
     const std::scoped_lock lock(mu_);
     hook_ = std::move(hook);
   }
@@ -75,14 +85,14 @@ class RequestCount {
   absl::Status Note(const kv::Call& call, std::string_view kind,
                     const std::string& name) {
     std::string what = std::string(kind) + " " + name;
-    std::function<absl::Status(const std::string&)> hook;
+    CallHook hook;
     {
       const std::scoped_lock lock(mu_);
       requests_.push_back(what);
       longest_ = std::max(longest_, call.deadline - kv::MonotonicNow());
       hook = hook_;
     }
-    return hook == nullptr ? absl::OkStatus() : hook(what);
+    return hook == nullptr ? absl::OkStatus() : hook(what, call);
   }
 
   class Counting : public kv::ObjectStore {
@@ -146,7 +156,7 @@ class RequestCount {
   mutable std::mutex mu_;
   std::vector<std::string> requests_;
   absl::Duration longest_;
-  std::function<absl::Status(const std::string&)> hook_;
+  CallHook hook_;
 };
 
 }  // namespace ckptree::testing
