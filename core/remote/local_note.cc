@@ -41,12 +41,13 @@ absl::StatusOr<LocalNote> ReadLocalNote(const kv::Options& options,
   const std::string path = kv::Join(directory, kv::kRemoteName);
   const absl::StatusOr<std::string> text =
       kv::ReadFile(options, path, kMostBytes);
-  LocalNote fresh{kv::NewWriteId(), ""};
+  LocalNote fresh{kv::NewWriteId(), "", ""};
   if (absl::IsNotFound(text.status())) return fresh;
   CKPTREE_RETURN_IF_ERROR(text.status());
   const std::vector<std::string> lines = absl::StrSplit(*text, '\n');
-  if (lines.size() != 5 || lines[0] != kNoteHead || lines[1].size() != 32 ||
-      !lines[4].empty()) {
+  const bool has_address = lines.size() == 6;
+  if ((lines.size() != 5 && !has_address) || lines[0] != kNoteHead ||
+      lines[1].size() != 32 || !lines.back().empty()) {
     return absl::DataLossError(absl::StrFormat(
         "%s is not what this engine writes there; where nothing of the store "
         "waits to be shipped it may be removed",
@@ -54,7 +55,7 @@ absl::StatusOr<LocalNote> ReadLocalNote(const kv::Options& options,
   }
   CKPTREE_ASSIGN_OR_RETURN(const std::string place, PlaceOf(directory));
   if (lines[2] != place) return fresh;
-  return LocalNote{lines[1], lines[3]};
+  return LocalNote{lines[1], lines[3], has_address ? lines[4] : ""};
 }
 
 absl::Status WriteLocalNote(const kv::Options& options,
@@ -65,8 +66,9 @@ absl::Status WriteLocalNote(const kv::Options& options,
   const std::string temporary = kv::Join(directory, kv::kRemoteTemporaryName);
   CKPTREE_RETURN_IF_ERROR(kv::WriteFile(
       options, temporary,
-      absl::StrFormat("%s\n%s\n%s\n%s\n", kNoteHead, note.local, place,
-                      absl::StrReplaceAll(note.fenced, {{"\n", " "}}))));
+      absl::StrFormat("%s\n%s\n%s\n%s\n%s\n", kNoteHead, note.local, place,
+                      absl::StrReplaceAll(note.fenced, {{"\n", " "}}),
+                      note.address)));
   CKPTREE_RETURN_IF_ERROR(kv::RenameFile(options, temporary, path));
   return kv::SyncDirectory(options, directory);
 }

@@ -15,8 +15,9 @@
 namespace ckptree::internal {
 
 struct LocalNote {
-  std::string local;   // Names the directory; 32 hexadecimal digits.
-  std::string fenced;  // Who took the store over from it; empty: nobody.
+  std::string local;    // Names the directory; 32 hexadecimal digits.
+  std::string fenced;   // Who took the store over from it; empty: nobody.
+  std::string address;  // Where it was shipped to last; empty: nobody knows.
 };
 
 // A new one where there is none, or where the directory is a copy of the one
