@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "base/status_macros.h"
@@ -47,8 +48,9 @@ void Engine::ShipTo(std::shared_ptr<Replicator> remote,
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenByAddress(
     const std::string& address, const EngineOptions& options) {
+  CacheTurn turn;
   CKPTREE_ASSIGN_OR_RETURN(CachedStore cached,
-                           CacheOf(address, PlainKvOptions(options)));
+                           CacheOf(address, PlainKvOptions(options), &turn));
   EngineOptions there = options;
   there.far = cached.segments;
   CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
@@ -56,6 +58,12 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenByAddress(
   engine->address_ = address;
   engine->cached_ = std::move(cached);
   return engine;
+}
+
+absl::Status Engine::CheckObjectsThere(bool all,
+                                       std::vector<std::string>* damage) const {
+  return address_.empty() ? absl::OkStatus()
+                          : CheckObjects(cached_, all, damage);
 }
 
 }  // namespace ckptree::internal

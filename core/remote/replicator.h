@@ -106,6 +106,9 @@ class Replicator {
       const kv::Call& call);
   std::string ClaimName() const;
   absl::Status YieldToClaim(const std::stop_token& stop);
+  // kDataLoss: the commit that was the newest at the last look is gone.
+  absl::Status CheckIsStillThere(const kv::Call& call);
+  absl::Status CheckAddress();
   schema::RemoteCommit Draft(schema::RemoteCommit::Shape shape) const;
 
   void Loop(const std::stop_token& stop);
@@ -128,6 +131,7 @@ class Replicator {
   const absl::Duration grace_;
   std::string uuid_;
   LocalNote note_;
+  std::vector<std::string> lost_;  // Of what was fetched.
   kv::Database* database_ = nullptr;
   const Logger* logger_ = nullptr;
 
@@ -135,6 +139,8 @@ class Replicator {
   std::unique_ptr<RemoteChain> chain_;
   std::optional<Round> asked_;       // The commit of which nobody knows yet.
   std::string claim_;                // The one that it paused for.
+  std::uint64_t indexes_ = 0;        // That it wrote, or tried to.
+  std::uint64_t looked_at_ = 0;      // The newest commit of the last look.
   std::unique_ptr<RowIndex> index_;  // Of what is there.
   std::unique_ptr<RemoteCleaner> cleaner_;
 

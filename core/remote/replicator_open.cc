@@ -101,8 +101,8 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
     return made->Draft(RemoteCommit::Shape::kOpen);
   };
   CKPTREE_RETURN_IF_ERROR(made->AskOpen(draft, opening));
-  CKPTREE_RETURN_IF_ERROR(
-      FetchStore(*made->store_, made->uuid_, directory, kv_options));
+  CKPTREE_RETURN_IF_ERROR(FetchStore(*made->store_, made->uuid_, directory,
+                                     kv_options, &made->lost_));
   CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options, directory, made->note_));
   return made;
 }
@@ -153,6 +153,27 @@ absl::Status Replicator::CheckUnused(const kv::Call& call) {
       absl::FormatDuration(kMayBeAlive)));
 }
 
+// A bucket may be moved, and an address mistyped.
+absl::Status Replicator::CheckAddress() {
+  if (note_.address.empty() || note_.address == store_->address()) {
+    return absl::OkStatus();
+  }
+  if (uuid_.empty()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s was shipped to %s so far, and there is no store in %s: see whether "
+        "the address is right. Where the store was to be moved, copy its "
+        "objects "
+        "first; where a second copy of all of it is to begin there, remove "
+        "%s/%s",
+        directory_, note_.address, store_->address(), directory_,
+        kv::kRemoteName));
+  }
+  logger_->Log(LogSeverity::kWarning, "remote",
+               absl::StrFormat("%s was shipped to %s so far, and goes on in %s",
+                               directory_, note_.address, store_->address()));
+  return absl::OkStatus();
+}
+
 absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
                                std::uint64_t highest_version,
                                const Logger* logger) {
@@ -166,7 +187,15 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
         "directory with this remote fetches the store from there",
         directory_, note_.fenced));
   }
+  CKPTREE_RETURN_IF_ERROR(CheckAddress());
   CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options_, directory_, note_));
+  for (const std::string& what : lost_) {
+    logger_->Log(LogSeverity::kError, "remote",
+                 absl::StrFormat("%s; the leaves that stood there are lost in "
+                                 "%s, too, and all else is whole: `ckptree "
+                                 "verify` names them",
+                                 what, directory_));
+  }
   if (uuid_.empty()) {
     CKPTREE_RETURN_IF_ERROR(
         kv::ProveConditionalPut(*store_, HexOf(uuid), call));
@@ -198,6 +227,10 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
   }
   CKPTREE_RETURN_IF_ERROR(database_->BetweenCommits(
       [&](std::uint64_t ordinal) { return TakeOver(ordinal, call); }));
+  if (note_.address != store_->address()) {
+    note_.address = store_->address();
+    CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options_, directory_, note_));
+  }
   thread_ = std::jthread([this](const std::stop_token& stop) { Loop(stop); });
   return absl::OkStatus();
 }
