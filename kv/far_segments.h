@@ -73,6 +73,9 @@ class FarSegments {
     bool goes = false;
   };
   virtual absl::StatusOr<Copy> Fetch(const FarSegment& segment) = 0;
+  // Until each `true` had its `false`, Fetch() fetches what was kept before,
+  // too, and says what is wrong with what is there.
+  virtual void Doubt(bool doubt) = 0;
   // Reads all of it and compares it with its digest, past what is here.
   virtual absl::Status Check(const FarSegment& segment) = 0;
 };

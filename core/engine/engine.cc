@@ -465,10 +465,11 @@ void Engine::RunPaused(absl::FunctionRef<void()> work) {
 
 absl::Status Engine::Refresh() {
   CKPTREE_RETURN_IF_ERROR(CheckUsable());
+  CacheTurn turn;  // Until what it brought is read.
   if (!address_.empty()) {
     const RemoteAttendant attendant(trouble_, options_.cancelled);
-    CKPTREE_RETURN_IF_ERROR(
-        AdvanceCache(cached_, PlainKvOptions({.store = options_})));
+    CKPTREE_ASSIGN_OR_RETURN(
+        turn, AdvanceCache(cached_, PlainKvOptions({.store = options_})));
   }
   if (!options_.read_only) return absl::OkStatus();
   // Refresh, list, refresh again: what was listed is then complete.
@@ -513,9 +514,11 @@ std::shared_ptr<const void> Engine::LeaseVersion(std::uint64_t version) {
 }
 
 bool Engine::StillThere(const schema::StepRecord& record) {
-  if (!address_.empty() &&
-      !AdvanceCache(cached_, PlainKvOptions({.store = options_})).ok()) {
-    return true;
+  CacheTurn turn;
+  if (!address_.empty()) {
+    auto taken = AdvanceCache(cached_, PlainKvOptions({.store = options_}));
+    if (!taken.ok()) return true;
+    turn = *std::move(taken);
   }
   if (!database_->Refresh().ok()) return true;
   const auto row = database_->Get(Space::kRecords,

@@ -121,6 +121,9 @@ class Engine {
   PolicyTurns& policy_turns() { return policy_turns_; }
   // By which OpenByAddress() opened it; empty: it was opened by its directory.
   const std::string& address() const { return address_; }
+  // Of a store that is read by its address: see CheckObjects().
+  absl::Status CheckObjectsThere(bool all,
+                                 std::vector<std::string>* damage) const;
   Replicator* replicator() { return replicator_.get(); }  // Null: no remote.
   absl::Status Refresh();
   absl::Status Close();

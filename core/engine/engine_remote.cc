@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "base/status_macros.h"
@@ -50,8 +51,10 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenByAddress(
   const auto trouble =
       std::make_shared<RemoteTrouble>(address, options.store.log);
   const RemoteAttendant attendant(trouble, options.store.cancelled);
-  CKPTREE_ASSIGN_OR_RETURN(CachedStore cached,
-                           CacheOf(address, PlainKvOptions(options), trouble));
+  CacheTurn turn;
+  CKPTREE_ASSIGN_OR_RETURN(
+      CachedStore cached,
+      CacheOf(address, PlainKvOptions(options), trouble, &turn));
   EngineOptions there = options;
   there.far = cached.segments;
   CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
@@ -60,6 +63,12 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenByAddress(
   engine->trouble_ = trouble;
   engine->cached_ = std::move(cached);
   return engine;
+}
+
+absl::Status Engine::CheckObjectsThere(bool all,
+                                       std::vector<std::string>* damage) const {
+  return address_.empty() ? absl::OkStatus()
+                          : CheckObjects(cached_, all, damage);
 }
 
 }  // namespace ckptree::internal

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/engine/engine.h"
@@ -50,6 +51,12 @@ class Verifier {
     }
     for (const std::string& note : engine_.notes()) {
       damage_.Add(Finding::Severity::kWarning, note);
+    }
+    std::vector<std::string> there;
+    CKPTREE_RETURN_IF_ERROR(engine_.CheckObjectsThere(
+        options_.level == Level::kDeep && options_.steps.empty(), &there));
+    for (std::string& what : there) {
+      damage_.Add(Finding::Severity::kDamage, std::move(what));
     }
     CKPTREE_RETURN_IF_ERROR(CheckRows(database_, options_.cancelled, &damage_));
     CKPTREE_ASSIGN_OR_RETURN(Moment moment, TakeMoment());
@@ -425,6 +432,12 @@ namespace {
 
 absl::StatusOr<VerifyReport> VerifyOnce(Engine* engine,
                                         const VerifyOptions& options) {
+  // What is here of a store that is read by its address says nothing of what is
+  // there.
+  engine->database().DoubtFetched(true);
+  const absl::Cleanup trust = [engine] {
+    engine->database().DoubtFetched(false);
+  };
   absl::StatusOr<VerifyReport> report = absl::UnknownError("");
   // Removed versions are checked too: none may be freed until then.
   engine->RunPaused([&] { report = Verifier(engine, options).Run(); });
@@ -452,6 +465,11 @@ absl::StatusOr<VerifyReport> Verify(Engine* engine,
                                     const VerifyOptions& options) {
   if (engine->database().following()) {
     CKPTREE_RETURN_IF_ERROR(engine->Refresh());
+  }
+  if (!engine->address().empty()) {
+    // What is wrong with the commits there is found by the check.
+    const absl::Status refreshed = engine->Refresh();
+    if (!absl::IsDataLoss(refreshed)) CKPTREE_RETURN_IF_ERROR(refreshed);
   }
   absl::StatusOr<VerifyReport> report = VerifyOnce(engine, options);
   if (engine->writer() != nullptr) return report;

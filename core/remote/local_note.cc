@@ -98,20 +98,21 @@ std::optional<LocalNote> Parse(const std::string& text, std::string* place) {
 
 NotedShips& LocalNote::ShipsTo(const std::string& address) {
   const std::string line = OneLine(address);
-  const auto found =
-      std::ranges::find(ships, line, [](const NotedShips& one) {
-        return one.address;
-      });
-  if (found != ships.end()) return *found;
+  const auto found = std::ranges::find(
+      ships, line, [](const NotedShips& one) { return one.address; });
+  if (found != ships.end()) {
+    // The last one is the one that is used.
+    std::rotate(found, found + 1, ships.end());
+    return ships.back();
+  }
   if (ships.size() >= kMostAddresses) ships.erase(ships.begin());
   return ships.emplace_back(NotedShips{line, {}, {}});
 }
 
 const NotedShips* LocalNote::FindShipsTo(const std::string& address) const {
   const auto found =
-      std::ranges::find(ships, OneLine(address), [](const NotedShips& one) {
-        return one.address;
-      });
+      std::ranges::find(ships, OneLine(address),
+                        [](const NotedShips& one) { return one.address; });
   return found == ships.end() ? nullptr : &*found;
 }
 

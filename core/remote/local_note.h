@@ -25,8 +25,9 @@ struct NotedShip {
 // Of one object store.
 struct NotedShips {
   std::string address;
-  NotedShip shipped;    // The newest that is known to be there.
-  NotedShip announced;  // Asked for behind it; nobody knows, as far as is noted.
+  NotedShip shipped;  // The newest that is known to be there.
+  NotedShip
+      announced;  // Asked for behind it; nobody knows, as far as is noted.
 };
 
 struct LocalNote {
@@ -37,9 +38,11 @@ struct LocalNote {
   std::string from;
   // False of a note of engines before this: what it shipped is not known.
   bool tracks = true;
-  std::vector<NotedShips> ships;  // Of `from`, where that is set.
+  // Of `from`, where that is set. The last is of the address that it is shipped
+  // to now.
+  std::vector<NotedShips> ships;
 
-  // Of an address; a new one where there is none.
+  // Of an address, which becomes the last; a new one where there is none.
   NotedShips& ShipsTo(const std::string& address);
   const NotedShips* FindShipsTo(const std::string& address) const;
 };

@@ -78,10 +78,11 @@ class Mirror {
     return database_->Close();
   }
 
-  absl::Status Advance(
-      const LivingSegments& segments,
-      absl::FunctionRef<absl::Status(const LivingSegments& all)> keep,
-      ChainPoint* point) {
+  absl::Status Advance(const LivingSegments& segments,
+                       absl::FunctionRef<absl::Status(const LivingSegments& all,
+                                                      const ChainPoint& to)>
+                           keep,
+                       ChainPoint* point) {
     CKPTREE_ASSIGN_OR_RETURN(
         database_,
         kv::Database::Open(directory_, options_, kv::Mode::kReadWrite,
@@ -95,13 +96,17 @@ class Mirror {
     CKPTREE_RETURN_IF_ERROR(
         rows_.ReadOn(&chain_, store_, call_,
                      [&](const RemoteRow& one) { return Take(one); }));
-    CKPTREE_RETURN_IF_ERROR(keep(rows_.index().segments()));
+    const ChainPoint end{chain_.ordinal(), chain_.hash()};
+    CKPTREE_RETURN_IF_ERROR(keep(rows_.index().segments(), end));
     CKPTREE_RETURN_IF_ERROR(Write());
-    *point = {chain_.ordinal(), chain_.hash()};
-    return database_->Close();
+    CKPTREE_RETURN_IF_ERROR(database_->Close());
+    *point = end;
+    return absl::OkStatus();
   }
 
   const LivingSegments& segments() { return rows_.index().segments(); }
+  // Of segments that are not there as they were put.
+  std::vector<std::string> TakeLost() { return std::move(lost_); }
 
  private:
   // Those that rows of the mirror name.
@@ -226,9 +231,12 @@ class Mirror {
             rows_.ReadOn(&chain_, store_, call_,
                          [&](const RemoteRow& row) { return Take(row); }));
         CKPTREE_RETURN_IF_ERROR(Write());
-        if (rows_.index().segments().contains(row_key)) return there;
         std::error_code error;
         std::filesystem::remove(segment.path, error);
+        if (rows_.index().segments().contains(row_key)) {
+          lost_.emplace_back(there.message());
+          continue;
+        }
         key.clear();  // What came with that is fetched, too.
         continue;
       }
@@ -252,6 +260,7 @@ class Mirror {
   bool holds_rows_ = false;        // Until all of an update are there.
   std::set<RowName> deleted_;      // In it.
   std::set<std::string> fetched_;  // Keys of rows.
+  std::vector<std::string> lost_;
   std::unique_ptr<kv::Database> database_;
   std::vector<kv::WriteBatch> before_;
   kv::WriteBatch batch_;
@@ -269,23 +278,27 @@ absl::Status MakeMirror(kv::ObjectStore& store, const std::string& uuid,
   return absl::OkStatus();
 }
 
-absl::Status AdvanceMirror(
-    kv::ObjectStore& store, const std::string& uuid,
-    const std::string& directory, const kv::Options& options,
-    const LivingSegments& segments,
-    absl::FunctionRef<absl::Status(const LivingSegments& all)> keep,
-    ChainPoint* point) {
+absl::Status AdvanceMirror(kv::ObjectStore& store, const std::string& uuid,
+                           const std::string& directory,
+                           const kv::Options& options,
+                           const LivingSegments& segments,
+                           absl::FunctionRef<absl::Status(
+                               const LivingSegments& all, const ChainPoint& to)>
+                               keep,
+                           ChainPoint* point) {
   return Mirror(store, uuid, directory, options, /*fetches=*/false)
       .Advance(segments, keep, point);
 }
 
 absl::Status FetchStore(kv::ObjectStore& store, const std::string& uuid,
                         const std::string& directory,
-                        const kv::Options& options) {
+                        const kv::Options& options,
+                        std::vector<std::string>* lost) {
   const std::string whole = kv::AbsolutePath(directory);
   const std::string partial = whole + ".fetching";
-  CKPTREE_RETURN_IF_ERROR(
-      Mirror(store, uuid, partial, options, /*fetches=*/true).Make(nullptr));
+  Mirror mirror(store, uuid, partial, options, /*fetches=*/true);
+  CKPTREE_RETURN_IF_ERROR(mirror.Make(nullptr));
+  *lost = mirror.TakeLost();
   std::error_code error;
   std::filesystem::rename(partial, whole, error);
   if (error) {

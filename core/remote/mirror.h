@@ -7,6 +7,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -31,23 +32,27 @@ absl::Status MakeMirror(kv::ObjectStore& store, const std::string& uuid,
 
 // Brings a mirror, which is at `point` and has the rows of `segments`, up to
 // the end of the chain, and moves `point` there. `keep` is called with all
-// segments before a row names a new one. Who reads it beside that sees each
-// commit as a whole once it refreshes, and goes on with what it has open. It
-// may be done again from an earlier point. kDataLoss: the chain does not go on
-// from there.
-absl::Status AdvanceMirror(
-    kv::ObjectStore& store, const std::string& uuid,
-    const std::string& directory, const kv::Options& options,
-    const LivingSegments& segments,
-    absl::FunctionRef<absl::Status(const LivingSegments& all)> keep,
-    ChainPoint* point);
+// segments, and where the chain ends, before any row is written. Who reads it
+// beside that sees each commit as a whole once it refreshes, and goes on with
+// what it has open. It may be done again from an earlier point. kDataLoss: the
+// chain does not go on from there.
+absl::Status AdvanceMirror(kv::ObjectStore& store, const std::string& uuid,
+                           const std::string& directory,
+                           const kv::Options& options,
+                           const LivingSegments& segments,
+                           absl::FunctionRef<absl::Status(
+                               const LivingSegments& all, const ChainPoint& to)>
+                               keep,
+                           ChainPoint* point);
 
 // Makes the store with its segments in a directory that is absent or empty,
 // which gets it as a whole: it is put together beside it. A crash leaves no
-// half of a store.
+// half of a store. Segments that are damaged there, or gone, stay away: then
+// the directory is a store that lost them, and each is said in `lost`.
 absl::Status FetchStore(kv::ObjectStore& store, const std::string& uuid,
                         const std::string& directory,
-                        const kv::Options& options);
+                        const kv::Options& options,
+                        std::vector<std::string>* lost);
 
 }  // namespace ckptree::internal
 

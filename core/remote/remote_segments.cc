@@ -210,10 +210,25 @@ absl::StatusOr<kv::FarSegments::Copy> RemoteSegments::Fetch(
   const bool stays = segment.space == schema::Space::kLeaves;
   const std::string kept = kv::Join(folder_, HexOf(living.segment.attempt));
   std::error_code error;
-  if (stays && std::filesystem::exists(kept, error)) return Copy{kept, false};
+  bool trusted = true;
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (doubts_ > 0) {
+      const auto found = found_.find(living.segment.attempt);
+      trusted = found != found_.end();
+      if (trusted) CKPTREE_RETURN_IF_ERROR(found->second);
+    }
+  }
+  if (stays && trusted && std::filesystem::exists(kept, error)) {
+    return Copy{kept, false};
+  }
   const std::string partial = kept + "." + kv::NewWriteId();
   const absl::Status fetched = DownloadSegment(
       living.segment, living.era, uuid_, partial, *store_, /*cancelled=*/{});
+  if (fetched.ok() || absl::IsDataLoss(fetched)) {
+    const absl::MutexLock lock(&mutex_);
+    if (doubts_ > 0) found_[living.segment.attempt] = fetched;
+  }
   if (!fetched.ok() || !stays) {
     if (!fetched.ok()) std::filesystem::remove(partial, error);
     CKPTREE_RETURN_IF_ERROR(fetched);
@@ -221,6 +236,12 @@ absl::StatusOr<kv::FarSegments::Copy> RemoteSegments::Fetch(
   }
   CKPTREE_RETURN_IF_ERROR(kv::RenameFile(options_, partial, kept));
   return Copy{kept, false};
+}
+
+void RemoteSegments::Doubt(bool doubt) {
+  const absl::MutexLock lock(&mutex_);
+  doubts_ += doubt ? 1 : -1;
+  found_.clear();
 }
 
 absl::Status RemoteSegments::Check(const kv::FarSegment& segment) {

@@ -55,6 +55,7 @@ class RemoteSegments : public kv::FarSegments {
   absl::Status Read(const kv::FarSegment& segment, std::uint64_t offset,
                     std::span<std::byte> into) override;
   absl::StatusOr<Copy> Fetch(const kv::FarSegment& segment) override;
+  void Doubt(bool doubt) override;
   absl::Status Check(const kv::FarSegment& segment) override;
 
  private:
@@ -79,6 +80,9 @@ class RemoteSegments : public kv::FarSegments {
   Stamp stamp_ ABSL_GUARDED_BY(mutex_);
   std::map<Place, std::shared_ptr<const Known>> known_ ABSL_GUARDED_BY(mutex_);
   std::set<Place> listed_ ABSL_GUARDED_BY(mutex_);
+  int doubts_ ABSL_GUARDED_BY(mutex_) = 0;
+  // How they were found since, by attempt: OK, or the damage.
+  std::map<std::string, absl::Status> found_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ckptree::internal

@@ -58,6 +58,9 @@ constexpr absl::Duration kLookAtTrouble = absl::Milliseconds(100);
 constexpr std::size_t kMostClaimBytes = 64;
 // An index is written behind so many commits: what an open reads beside it.
 constexpr std::uint64_t kCommitsPerIndex = 3;
+// Before each of so many it looks whether its last commit is still there,
+// before the others for a claim.
+constexpr std::uint64_t kIndexesPerLook = 4;
 
 std::string HostName() {
   std::array<char, 256> name{};
@@ -362,12 +365,41 @@ absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
   return status;
 }
 
+// What it wrote is deleted under it, or put back to an older state: it would
+// ship on, and nobody could read that.
+absl::Status Replicator::CheckIsStillThere(const kv::Call& call) {
+  // Not the newest one: that may have come since.
+  const std::uint64_t ordinal = std::max(looked_at_, chain_->era());
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<kv::ObjectInfo> there,
+      store_->Head(RemoteCommitName(uuid_, ordinal), call));
+  looked_at_ = chain_->ordinal();
+  if (there.has_value()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat(
+      "commit %d, which this process had put there, is gone from %s: somebody "
+      "deleted the objects of this store, or put older ones back. Nothing more "
+      "is shipped there; %s has all of it. End this process, delete what is "
+      "left at that address, and open the directory again: all is shipped anew",
+      ordinal, store_->address(), directory_));
+}
+
 absl::Status Replicator::WriteIndex(bool any, const std::stop_token& stop) {
   const std::uint64_t behind = index_->ordinal() - index_->written();
   if (behind < (any ? 1 : kCommitsPerIndex)) return absl::OkStatus();
-  if (!any) CKPTREE_RETURN_IF_ERROR(YieldToClaim(stop));
+  // In turns, so that neither is a request more.
+  if (!any) {
+    CKPTREE_RETURN_IF_ERROR(
+        indexes_++ % kIndexesPerLook == 0
+            ? CheckIsStillThere(kv::Call::Within(kRequestTime, stop))
+            : YieldToClaim(stop));
+  }
   const absl::Status written =
       index_->Write(chain_->hash(), chain_->era(), *store_, stop);
+  // A run that is gone.
+  if (absl::IsDataLoss(written)) {
+    CKPTREE_RETURN_IF_ERROR(
+        CheckIsStillThere(kv::Call::Within(kRequestTime, stop)));
+  }
   // It is tried again behind the next commit: opens read more until then.
   if (!written.ok() && !stop.stop_requested() && logger_ != nullptr) {
     logger_->Log(LogSeverity::kWarning, "remote", written);
@@ -437,6 +469,8 @@ absl::Status Replicator::WaitFor(std::uint64_t wanted, absl::Duration timeout) {
       if (cancelled_ && cancelled_()) {
         return absl::CancelledError(NotThere().message());
       }
+      // What was there cannot be read there any more.
+      if (absl::IsDataLoss(health_)) return health_;
       if (shipped_ >= wanted) return absl::OkStatus();
       if (!health_.ok()) return health_;
       if (stopped_ || left <= kLookAtTrouble) return NotThere();
@@ -464,6 +498,7 @@ absl::Status Replicator::WaitForVersion(std::uint64_t version,
   {
     const absl::MutexLock lock(&mu_);
     const auto known = ordinal_of_.find(version);
+    if (absl::IsDataLoss(health_)) return health_;
     // Shipped ones are not kept.
     if (known == ordinal_of_.end()) return absl::OkStatus();
     wanted = known->second;
@@ -496,8 +531,14 @@ absl::Status Replicator::Stop(absl::Duration timeout) {
     thread_.join();
   }
   // Also where the open did not come to its end.
-  if (status.ok() && chain_ != nullptr && chain_->era() != 0 &&
-      chain_->fenced().ok() && !chain_->pending()) {
+  const bool closes = status.ok() && chain_ != nullptr && chain_->era() != 0 &&
+                      chain_->fenced().ok() && !chain_->pending();
+  if (closes) {
+    const absl::Status there =
+        CheckIsStillThere(kv::Call::Within(kRequestTime));
+    if (absl::IsDataLoss(there)) status = there;
+  }
+  if (closes && status.ok()) {
     RemoteCommit close = Draft(RemoteCommit::Shape::kClose);
     {
       const absl::MutexLock lock(&mu_);

@@ -104,7 +104,8 @@ class Replicator {
   absl::Status TakeOver(std::uint64_t ordinal, const kv::Call& call);
   absl::StatusOr<std::optional<std::uint64_t>> PlaceOfMoved(
       const ChainRows& rows, std::uint64_t ordinal, const kv::Call& call);
-  // Before a ship is asked for: should nobody hear of it, the next open knows it.
+  // Before a ship is asked for: should nobody hear of it, the next open knows
+  // it.
   absl::Status Announce(schema::RemoteCommit* ship);
   absl::Status CheckUnused(const kv::Call& call);
   // Asks for the open that `draft` makes, at the end of the chain, until it is
@@ -114,6 +115,9 @@ class Replicator {
       const kv::Call& call);
   std::string ClaimName() const;
   absl::Status YieldToClaim(const std::stop_token& stop);
+  // kDataLoss: the commit that was the newest at the last look is gone.
+  absl::Status CheckIsStillThere(const kv::Call& call);
+  absl::Status CheckAddress();
   schema::RemoteCommit Draft(schema::RemoteCommit::Shape shape) const;
 
   void Loop(const std::stop_token& stop);
@@ -139,6 +143,7 @@ class Replicator {
   const absl::Duration grace_;
   std::string uuid_;
   LocalNote note_;
+  std::vector<std::string> fetched_without_;  // What was damaged there.
   kv::Database* database_ = nullptr;
   const Logger* logger_ = nullptr;
 
@@ -147,6 +152,8 @@ class Replicator {
   std::optional<Round> asked_;       // The commit of which nobody knows yet.
   std::string claim_;                // The one that it paused for.
   std::set<std::string> lost_;       // Of segments: keys of their rows.
+  std::uint64_t indexes_ = 0;        // That it wrote, or tried to.
+  std::uint64_t looked_at_ = 0;      // The newest commit of the last look.
   std::unique_ptr<RowIndex> index_;  // Of what is there.
   std::unique_ptr<RemoteCleaner> cleaner_;
 

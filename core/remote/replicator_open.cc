@@ -106,8 +106,8 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
     return made->Draft(RemoteCommit::Shape::kOpen);
   };
   CKPTREE_RETURN_IF_ERROR(made->AskOpen(draft, opening));
-  CKPTREE_RETURN_IF_ERROR(
-      FetchStore(*made->store_, made->uuid_, directory, kv_options));
+  CKPTREE_RETURN_IF_ERROR(FetchStore(*made->store_, made->uuid_, directory,
+                                     kv_options, &made->fetched_without_));
   CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options, directory, made->note_));
   return made;
 }
@@ -158,6 +158,29 @@ absl::Status Replicator::CheckUnused(const kv::Call& call) {
       absl::FormatDuration(kMayBeAlive)));
 }
 
+// A bucket may be moved, and an address mistyped.
+absl::Status Replicator::CheckAddress() {
+  // A copy of a directory may go where it likes.
+  if (!note_.from.empty() || note_.ships.empty() ||
+      note_.ships.back().address == store_->address()) {
+    return absl::OkStatus();
+  }
+  const std::string& before = note_.ships.back().address;
+  if (uuid_.empty()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s was shipped to %s so far, and there is no store in %s: see whether "
+        "the address is right. Where the store was to be moved, copy its "
+        "objects "
+        "first; where a second copy of all of it is to begin there, remove "
+        "%s/%s",
+        directory_, before, store_->address(), directory_, kv::kRemoteName));
+  }
+  logger_->Log(LogSeverity::kWarning, "remote",
+               absl::StrFormat("%s was shipped to %s so far, and goes on in %s",
+                               directory_, before, store_->address()));
+  return absl::OkStatus();
+}
+
 absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
                                std::uint64_t highest_version,
                                const Logger* logger) {
@@ -171,7 +194,15 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
         "directory with this remote fetches the store from there",
         directory_, note_.fenced));
   }
+  CKPTREE_RETURN_IF_ERROR(CheckAddress());
   CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options_, directory_, note_));
+  for (const std::string& what : fetched_without_) {
+    logger_->Log(LogSeverity::kError, "remote",
+                 absl::StrFormat("%s; the leaves that stood there are lost in "
+                                 "%s, too, and all else is whole: `ckptree "
+                                 "verify` names them",
+                                 what, directory_));
+  }
   if (uuid_.empty()) {
     CKPTREE_RETURN_IF_ERROR(
         kv::ProveConditionalPut(*store_, HexOf(uuid), call));
@@ -224,9 +255,8 @@ absl::StatusOr<std::optional<std::uint64_t>> Replicator::PlaceOfMoved(
   CKPTREE_ASSIGN_OR_RETURN(
       const std::optional<std::uint64_t> place,
       rows.PlaceOf(from, directory_, store_->address(), ordinal));
-  CKPTREE_ASSIGN_OR_RETURN(
-      const bool knows,
-      KnowsShip(note_, store_->address(), newest, directory_));
+  CKPTREE_ASSIGN_OR_RETURN(const bool knows, KnowsShip(note_, store_->address(),
+                                                       newest, directory_));
   if (!knows || !place.has_value()) return std::nullopt;
   // A copy of a store that was being written may have a newer note than rows.
   CKPTREE_ASSIGN_OR_RETURN(const bool holds, HoldsStepOf(*database_, newest));
@@ -254,8 +284,8 @@ absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
     CKPTREE_ASSIGN_OR_RETURN(
         const std::optional<std::uint64_t> known,
         rows.PlaceOf(local, directory_, store_->address(), ordinal));
-    CKPTREE_ASSIGN_OR_RETURN(newest, ReadShip(*store_, uuid_,
-                                              rows.ShippedAt(local), call));
+    CKPTREE_ASSIGN_OR_RETURN(
+        newest, ReadShip(*store_, uuid_, rows.ShippedAt(local), call));
     CKPTREE_ASSIGN_OR_RETURN(
         const bool knows,
         KnowsShip(note_, store_->address(), newest, directory_));
@@ -311,7 +341,8 @@ absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
   NotedShip shipped{newest.at, newest.commit.has_value()
                                    ? HexOf(newest.commit->write_id)
                                    : ""};
-  note_.ShipsTo(store_->address()) = {store_->address(), std::move(shipped), {}};
+  note_.ShipsTo(store_->address()) = {
+      store_->address(), std::move(shipped), {}};
   CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options_, directory_, note_));
   const absl::MutexLock lock(&mu_);
   changed_ = std::move(differ);

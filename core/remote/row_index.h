@@ -33,6 +33,8 @@ using TakeRowFn = absl::FunctionRef<absl::Status(const schema::RemoteRow& row)>;
 struct ChainPoint {
   std::uint64_t ordinal = 0;
   base::Digest hash;
+
+  friend bool operator==(const ChainPoint&, const ChainPoint&) = default;
 };
 
 // The newest index that is there whole, nothing where none is. Not whether the

@@ -217,6 +217,10 @@ std::string Database::staging_directory() const {
 
 bool Database::reads_far() const { return impl_->far_tables != nullptr; }
 
+void Database::DoubtFetched(bool doubt) const {
+  if (impl_->far_tables != nullptr) impl_->far_tables->DoubtFetched(doubt);
+}
+
 bool Database::following() const {
   const absl::MutexLock hold(&impl_->instance_mutex);
   return impl_->following;

@@ -131,6 +131,14 @@ absl::StatusOr<std::shared_ptr<FarTables::Table>> FarTables::Fetched::Open(
   return table;
 }
 
+void FarTables::Fetched::Forget() {
+  const absl::MutexLock lock(&mutex_);
+  // Nothing of which a thread is at it.
+  for (const std::string& name : order_) tables_.erase(name);
+  order_.clear();
+  checked_.clear();
+}
+
 bool FarTables::Fetched::TakeChecked(const std::string& name) {
   const absl::MutexLock lock(&mutex_);
   return checked_.erase(name) != 0;
@@ -317,6 +325,11 @@ std::unique_ptr<Cursor> FarTables::Scan(schema::Space space,
                                         std::string_view begin,
                                         std::string_view end) {
   return std::make_unique<Scanner>(fetched_, space, begin, end);
+}
+
+void FarTables::DoubtFetched(bool doubt) {
+  fetched_->segments().Doubt(doubt);
+  fetched_->Forget();
 }
 
 std::vector<LiveFile> FarTables::LiveFiles() {

@@ -56,6 +56,7 @@ class FarTables {
   std::unique_ptr<Cursor> Scan(schema::Space space, std::string_view begin,
                                std::string_view end);
 
+  void DoubtFetched(bool doubt);
   std::vector<LiveFile> LiveFiles();
   absl::Status Check(const LiveFile& file);
   absl::StatusOr<std::uint64_t> CountEntries(const LiveFile& file);
@@ -71,6 +72,8 @@ class FarTables {
     absl::StatusOr<std::shared_ptr<Table>> Open(const FarSegmentPtr& segment);
     // True once for each time that all of it came and was compared.
     bool TakeChecked(const std::string& name);
+    // What is open is opened anew.
+    void Forget();
     FarSegments& segments() { return *segments_; }
 
    private:

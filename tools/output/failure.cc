@@ -37,8 +37,9 @@ std::string HintOf(const absl::Status& status) {
       return "another process has the store: wait for it, or use --wait "
              "SECONDS";
     case absl::StatusCode::kDataLoss:
-      return "`ckptree verify` lists what is damaged; `ckptree repair` mends "
-             "it in its place, `ckptree recover` saves the rest elsewhere";
+      return "`ckptree verify` lists what is damaged; in a directory `ckptree "
+             "repair` mends it in its place, `ckptree recover` saves the rest "
+             "elsewhere";
     case absl::StatusCode::kResourceExhausted:
       return "free some space or memory and try again";
     case absl::StatusCode::kInvalidArgument:
