@@ -482,7 +482,7 @@ absl::Status CheckObjects(const CachedStore& cached, bool all,
                           std::vector<std::string>* damage) {
   const kv::Call call = kv::Call::Within(kTimeOfLook);
   RemoteChain chain(cached.store.get(), cached.uuid);
-  ChainRows rows(cached.uuid, "", /*keeps_rows=*/false);
+  ChainRows rows(cached.uuid, /*keeps_rows=*/false);
   const auto pass = [](const schema::RemoteRow&) { return absl::OkStatus(); };
   const absl::Status read = all ? rows.ReadOn(&chain, *cached.store, call, pass)
                                 : rows.Read(&chain, *cached.store, call, pass,
