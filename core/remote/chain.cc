@@ -108,8 +108,8 @@ absl::StatusOr<RemoteCommit> RemoteChain::CheckAgain(
     CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> again,
                              Get(ordinal, call));
     if (!again.has_value()) {
-      return absl::UnavailableError(absl::StrFormat(
-          "%s; then it was not there", commit.status().message()));
+      return absl::UnavailableError(absl::StrFormat("%s; then it was not there",
+                                                    commit.status().message()));
     }
     if (*again == *bytes) {
       const bool none = !schema::DecodeRemoteCommit(*bytes).ok();
@@ -293,12 +293,11 @@ absl::Status RemoteChain::Settle(const kv::Call& call) {
         pending_->commit.ordinal, store_->address(),
         there.ok() ? "it is not there" : there.status().message()));
   }
-  CKPTREE_ASSIGN_OR_RETURN(
-      const RemoteCommit by,
-      CheckAgain(pending_->commit.ordinal, /*any_may_come=*/true, &**there,
-                 call));
+  CKPTREE_ASSIGN_OR_RETURN(const RemoteCommit by,
+                           CheckAgain(pending_->commit.ordinal,
+                                      /*any_may_come=*/true, &**there, call));
   if (by.write_id == pending_->commit.write_id) {
-    // What was said of it before was no answer of the store's.
+    // The answer before came from something between.
     return Settled();
   }
   const bool is_open = pending_->commit.shape == RemoteCommit::Shape::kOpen;

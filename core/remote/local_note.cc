@@ -98,10 +98,8 @@ std::optional<LocalNote> Parse(const std::string& text, std::string* place) {
 
 NotedShips& LocalNote::ShipsTo(const std::string& address) {
   const std::string line = OneLine(address);
-  const auto found =
-      std::ranges::find(ships, line, [](const NotedShips& one) {
-        return one.address;
-      });
+  const auto found = std::ranges::find(
+      ships, line, [](const NotedShips& one) { return one.address; });
   if (found != ships.end()) return *found;
   if (ships.size() >= kMostAddresses) ships.erase(ships.begin());
   return ships.emplace_back(NotedShips{line, {}, {}});
@@ -109,9 +107,8 @@ NotedShips& LocalNote::ShipsTo(const std::string& address) {
 
 const NotedShips* LocalNote::FindShipsTo(const std::string& address) const {
   const auto found =
-      std::ranges::find(ships, OneLine(address), [](const NotedShips& one) {
-        return one.address;
-      });
+      std::ranges::find(ships, OneLine(address),
+                        [](const NotedShips& one) { return one.address; });
   return found == ships.end() ? nullptr : &*found;
 }
 

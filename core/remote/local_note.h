@@ -26,7 +26,7 @@ struct NotedShip {
 struct NotedShips {
   std::string address;
   NotedShip shipped;    // The newest that is known to be there.
-  NotedShip announced;  // Asked for behind it; nobody knows, as far as is noted.
+  NotedShip announced;  // Asked for behind it; it may be there.
 };
 
 struct LocalNote {

@@ -100,7 +100,8 @@ class Replicator {
   absl::Status TakeOver(std::uint64_t ordinal, const kv::Call& call);
   absl::StatusOr<std::optional<std::uint64_t>> PlaceOfMoved(
       const ChainRows& rows, std::uint64_t ordinal, const kv::Call& call);
-  // Before a ship is asked for: should nobody hear of it, the next open knows it.
+  // Before a ship is asked for: should nobody hear of it, the next open knows
+  // it.
   absl::Status Announce(schema::RemoteCommit* ship);
   absl::Status CheckUnused(const kv::Call& call);
   // Asks for the open that `draft` makes, at the end of the chain, until it is

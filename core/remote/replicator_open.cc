@@ -213,9 +213,8 @@ absl::StatusOr<std::optional<std::uint64_t>> Replicator::PlaceOfMoved(
   CKPTREE_ASSIGN_OR_RETURN(
       const std::optional<std::uint64_t> place,
       rows.PlaceOf(from, directory_, store_->address(), ordinal));
-  CKPTREE_ASSIGN_OR_RETURN(
-      const bool knows,
-      KnowsShip(note_, store_->address(), newest, directory_));
+  CKPTREE_ASSIGN_OR_RETURN(const bool knows, KnowsShip(note_, store_->address(),
+                                                       newest, directory_));
   if (!knows || !place.has_value()) return std::nullopt;
   // A copy of a store that was being written may have a newer note than rows.
   CKPTREE_ASSIGN_OR_RETURN(const bool holds, HoldsStepOf(*database_, newest));
@@ -243,8 +242,8 @@ absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
     CKPTREE_ASSIGN_OR_RETURN(
         const std::optional<std::uint64_t> known,
         rows.PlaceOf(local, directory_, store_->address(), ordinal));
-    CKPTREE_ASSIGN_OR_RETURN(newest, ReadShip(*store_, uuid_,
-                                              rows.ShippedAt(local), call));
+    CKPTREE_ASSIGN_OR_RETURN(
+        newest, ReadShip(*store_, uuid_, rows.ShippedAt(local), call));
     CKPTREE_ASSIGN_OR_RETURN(
         const bool knows,
         KnowsShip(note_, store_->address(), newest, directory_));
@@ -300,7 +299,8 @@ absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
   NotedShip shipped{newest.at, newest.commit.has_value()
                                    ? HexOf(newest.commit->write_id)
                                    : ""};
-  note_.ShipsTo(store_->address()) = {store_->address(), std::move(shipped), {}};
+  note_.ShipsTo(store_->address()) = {
+      store_->address(), std::move(shipped), {}};
   CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options_, directory_, note_));
   const absl::MutexLock lock(&mu_);
   changed_ = std::move(differ);

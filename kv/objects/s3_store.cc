@@ -15,9 +15,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
@@ -49,8 +49,8 @@ constexpr int kMostStrange = 5;
 constexpr char kStrange[] = "strange";
 
 absl::Status Strange(const std::string& what) {
-  absl::Status strange = absl::UnavailableError(
-      absl::StrCat(what, ": that is no answer of S3"));
+  absl::Status strange =
+      absl::UnavailableError(absl::StrCat(what, ": that is no answer of S3"));
   strange.SetPayload(kStrange, absl::Cord());
   return strange;
 }
@@ -379,9 +379,9 @@ class S3Store : public ObjectStore {
     if (there.has_value() && there->write_id == id) return absl::OkStatus();
     if (!reply.verdict.error.ok()) return reply.verdict.error;
     const std::string root = S3Root(reply.answer.body);
-    const std::string what = absl::StrCat(
-        "POST ", upload.name, ": the server did not put the parts together: ",
-        root);
+    const std::string what =
+        absl::StrCat("POST ", upload.name,
+                     ": the server did not put the parts together: ", root);
     return root == "Error" ? absl::UnavailableError(what) : Strange(what);
   }
 

@@ -33,9 +33,9 @@ The rules:
  11 diverged A writer with steps that were not shipped, behind which another
              shipped its own, does not open.
  12 readers  Take commits up to the first that is absent, whatever lies behind.
- 13 copies   A disk notes the write id of what it ships before it asks for it, and
-             keeps that of the one before. One of which the chain's newest ship
-             is neither is an older copy, put back, and does not open.
+ 13 copies   A disk notes the write id of what it ships before it asks for it,
+             and keeps that of the one before. One of which the chain's newest
+             ship is neither is an older copy, put back, and does not open.
 
 What must hold, in every state:
   * each commit names the one before it, and the era of the newest open;
