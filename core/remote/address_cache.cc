@@ -457,18 +457,18 @@ absl::StatusOr<CacheTurn> AdvanceCache(const CachedStore& cached,
                            ReadSegmentList(options, list));
   LivingSegments newest;
   std::size_t listed = 0;
-  CKPTREE_RETURN_IF_ERROR(AdvanceMirror(
-      *cached.store, cached.uuid, directory, options, segments,
-      [&](const LivingSegments& all, const ChainPoint& to) -> absl::Status {
-        newest = all;
-        // Rows that name these are there until the others come.
-        LivingSegments both = all;
-        both.insert(segments.begin(), segments.end());
-        listed = both.size();
-        CKPTREE_RETURN_IF_ERROR(WriteSegmentList(options, list, both));
-        return WriteExtent(directory, {extent.from, to}, options);
-      },
-      &extent.from));
+  const auto keep = [&](const LivingSegments& all,
+                        const ChainPoint& to) -> absl::Status {
+    newest = all;
+    // Rows that name these are there until the others come.
+    LivingSegments both = all;
+    both.insert(segments.begin(), segments.end());
+    listed = both.size();
+    CKPTREE_RETURN_IF_ERROR(WriteSegmentList(options, list, both));
+    return WriteExtent(directory, {extent.from, to}, options);
+  };
+  CKPTREE_RETURN_IF_ERROR(AdvanceMirror(*cached.store, cached.uuid, directory,
+                                        options, segments, keep, &extent.from));
   if (listed != newest.size()) {
     CKPTREE_RETURN_IF_ERROR(WriteSegmentList(options, list, newest));
   }

@@ -297,7 +297,7 @@ absl::Status RemoteChain::Settle(const kv::Call& call) {
                            CheckAgain(pending_->commit.ordinal,
                                       /*any_may_come=*/true, &**there, call));
   if (by.write_id == pending_->commit.write_id) {
-    // What was said of it before was no answer of the store's.
+    // The answer before came from something between.
     return Settled();
   }
   const bool is_open = pending_->commit.shape == RemoteCommit::Shape::kOpen;

@@ -89,10 +89,10 @@ class RemoteChain {
   // Decodes it and looks whether it goes on from the newest.
   absl::StatusOr<schema::RemoteCommit> Check(std::uint64_t ordinal,
                                              const std::string& bytes) const;
-  // The same of what `bytes` were read as: a proxy may have answered.
-  // kDataLoss: the same bytes came again, after a pause, and are not a commit
-  // that goes on. kUnavailable: others each time, or `any_may_come`, as long as
-  // they are none at all. `bytes` are what came last.
+  // The same, which reads again what does not hold: a proxy may have answered.
+  // kDataLoss: the same bytes came again, after a pause. kUnavailable: others
+  // each time, or with `any_may_come` what does not even decode. `bytes` are
+  // what came last.
   absl::StatusOr<schema::RemoteCommit> CheckAgain(std::uint64_t ordinal,
                                                   bool any_may_come,
                                                   std::string* bytes,

@@ -25,9 +25,8 @@ struct NotedShip {
 // Of one object store.
 struct NotedShips {
   std::string address;
-  NotedShip shipped;  // The newest that is known to be there.
-  NotedShip
-      announced;  // Asked for behind it; nobody knows, as far as is noted.
+  NotedShip shipped;    // The newest that is known to be there.
+  NotedShip announced;  // Asked for behind it; it may be there.
 };
 
 struct LocalNote {

@@ -58,8 +58,8 @@ std::string WithoutSecrets(const std::vector<std::string>& words) {
     // --api-key=VALUE, API_KEY=VALUE, db.password=VALUE
     const std::size_t equals = word.find('=');
     const std::string name = word.substr(0, equals);
-    const bool secret = (is_option || equals != std::string::npos) &&
-                        NamesSecret(name);
+    const bool secret =
+        (is_option || equals != std::string::npos) && NamesSecret(name);
     value_is_secret = secret && equals == std::string::npos;
     shown.push_back(secret && equals != std::string::npos
                         ? absl::StrCat(name, "=", kMask)

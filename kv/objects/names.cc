@@ -105,8 +105,7 @@ std::string ShownAddress(std::string_view address) {
   if (slashes == std::string_view::npos) return std::string(address);
   const std::size_t begin = slashes + 3;
   const std::string_view rest = address.substr(begin);
-  const std::size_t at =
-      rest.substr(0, rest.find_first_of("/?#")).rfind('@');
+  const std::size_t at = rest.substr(0, rest.find_first_of("/?#")).rfind('@');
   if (at == std::string_view::npos) return std::string(address);
   return absl::StrCat(std::string(address.substr(0, begin)), "***",
                       std::string(rest.substr(at)));
@@ -129,9 +128,9 @@ absl::StatusOr<ObjectAddress> ParseObjectAddress(const std::string& address) {
   }
   if (parsed.scheme == "file") {
     if (!rest.starts_with("/")) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the address '", ShownAddress(address),
-          "' names no absolute folder: file:///..."));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the address '", ShownAddress(address),
+                       "' names no absolute folder: file:///..."));
     }
     parsed.path = rest;
     return parsed;

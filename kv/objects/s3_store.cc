@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -44,9 +45,14 @@ constexpr char kWriteId[] = "x-amz-meta-ckptree-write-id";
 // Answers to one request that are not of S3: a proxy's, or one that was cut.
 constexpr int kMostStrange = 5;
 
-// By this S3Store knows such an answer; callers do not see it.
+// By this Sensible() knows such an answer; callers do not see it.
+constexpr char kStrange[] = "strange";
+
 absl::Status Strange(const std::string& what) {
-  return absl::DataLossError(absl::StrCat(what, ": that is no answer of S3"));
+  absl::Status strange =
+      absl::UnavailableError(absl::StrCat(what, ": that is no answer of S3"));
+  strange.SetPayload(kStrange, absl::Cord());
+  return strange;
 }
 
 const absl::Status& StatusOf(const absl::Status& status) { return status; }
@@ -62,7 +68,7 @@ auto Sensible(const Call& call, Once once) -> decltype(once()) {
   for (int tries = 1;; ++tries) {
     auto result = once();
     const absl::Status& status = StatusOf(result);
-    if (!absl::IsDataLoss(status)) return result;
+    if (!status.GetPayload(kStrange).has_value()) return result;
     if (tries == kMostStrange || !CheckCall(call, "").ok()) {
       return absl::UnavailableError(status.message());
     }
@@ -124,7 +130,9 @@ class S3Store : public ObjectStore {
   absl::Status Put(const std::string& name, const ObjectSource& source,
                    const Call& call) override {
     CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
-    if (source.size() > kInOnePart) return PutInParts(name, source, call);
+    if (source.size() > kInOnePart) {
+      return Sensible(call, [&] { return PutInParts(name, source, call); });
+    }
     std::string bytes(static_cast<std::size_t>(source.size()), '\0');
     CKPTREE_RETURN_IF_ERROR(
         source.Read(0, std::as_writable_bytes(std::span(bytes))));
@@ -190,11 +198,14 @@ class S3Store : public ObjectStore {
         CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
         requests.push_back({.method = "DELETE", .key = base_ + name});
       }
-      for (const S3Reply& reply : client_->Send(requests, call)) {
-        if (reply.verdict.meaning != S3Meaning::kAbsent) {
+      CKPTREE_RETURN_IF_ERROR(Sensible(call, [&]() -> absl::Status {
+        for (const S3Reply& reply : client_->Send(requests, call)) {
+          if (reply.verdict.meaning == S3Meaning::kAbsent) continue;
           CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
+          if (!reply.answer.body.empty()) return Strange("DELETE");
         }
-      }
+        return absl::OkStatus();
+      }));
     }
     return absl::OkStatus();
   }
@@ -306,8 +317,7 @@ class S3Store : public ObjectStore {
     CKPTREE_RETURN_IF_ERROR(begun.verdict.error);
     const Upload upload{name, S3Text(begun.answer.body, "UploadId")};
     if (upload.id.empty()) {
-      return absl::UnknownError(
-          absl::StrCat("POST ", name, ": the server named no upload"));
+      return Strange(absl::StrCat("POST ", name, ", which begins an upload"));
     }
     absl::Status done = SendParts(upload, id, source, call);
     if (!done.ok()) {
@@ -344,13 +354,12 @@ class S3Store : public ObjectStore {
       }
       for (const S3Reply& reply : client_->Send(requests, call)) {
         CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
-        const std::string tag = reply.answer.Header("etag");
-        if (tag.empty() || tag.find("<") != std::string_view::npos) {
-          return absl::UnknownError(
-              absl::StrCat("PUT ", upload.name, ": a part without an ETag"));
+        if (!HasTag(reply.answer)) {
+          return Strange(absl::StrCat("PUT ", upload.name, ", a part"));
         }
         absl::StrAppend(&list, "<Part><PartNumber>", number++,
-                        "</PartNumber><ETag>", tag, "</ETag></Part>");
+                        "</PartNumber><ETag>", reply.answer.Header("etag"),
+                        "</ETag></Part>");
       }
     }
     list += "</CompleteMultipartUpload>";
@@ -367,14 +376,13 @@ class S3Store : public ObjectStore {
     // an earlier try was lost, and the upload is gone because it is complete.
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<ObjectInfo> there,
                              Head(upload.name, call));
-    if (reply.verdict.meaning == S3Meaning::kAbsent && there.has_value() &&
-        there->write_id == id) {
-      return absl::OkStatus();
-    }
+    if (there.has_value() && there->write_id == id) return absl::OkStatus();
     if (!reply.verdict.error.ok()) return reply.verdict.error;
-    return absl::UnavailableError(absl::StrCat(
-        "POST ", upload.name, ": the server did not put the parts together: ",
-        S3Root(reply.answer.body)));
+    const std::string root = S3Root(reply.answer.body);
+    const std::string what =
+        absl::StrCat("POST ", upload.name,
+                     ": the server did not put the parts together: ", root);
+    return root == "Error" ? absl::UnavailableError(what) : Strange(what);
   }
 
   const std::string address_;

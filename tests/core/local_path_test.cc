@@ -20,9 +20,9 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::IsOk;
 using testing::IsOkAndHolds;
+using ::testing::Not;
 using testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;

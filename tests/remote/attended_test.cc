@@ -76,7 +76,7 @@ TEST_F(AttendedTest, AnOpenIsCancelled) {
   reading.cancelled = Cancelled();
   const absl::StatusOr<Store> read = Store::Open(Address(), reading);
   EXPECT_FALSE(read.ok());
-  EXPECT_GT(waited_.exchange(0), 0);
+  EXPECT_GT(waited_.exchange(0), 0) << read.status();
   StoreOptions writing = RemoteOptions(Address());
   writing.cancelled = Cancelled();
   const absl::StatusOr<Store> written = Store::Open(Disk("a"), writing);

@@ -470,8 +470,7 @@ TEST_F(QuietChainTest, AnswersThatAreNotOfTheStoreEndNothing) {
   // To the PUT, the look whether it arrived, and so many reads of it.
   for (const int portals : {2, 3, 4, 8}) {
     store_.portals = portals;
-    absl::Status shipped =
-        writer.Append(Ship(writer.ordinal() - 1), Once());
+    absl::Status shipped = writer.Append(Ship(writer.ordinal() - 1), Once());
     for (int tries = 0; absl::IsUnavailable(shipped) && tries < 9; ++tries) {
       ASSERT_TRUE(writer.pending());
       shipped = writer.Settle(Once());

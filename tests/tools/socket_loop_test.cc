@@ -90,7 +90,8 @@ TEST(SocketLoopTest, AHeadIsNoLongerThanItMayBe) {
 }
 
 TEST(SocketLoopTest, WhoTricklesIsClosedAtTheEndOfItsTime) {
-  const auto loop = Echo({.head_time = milliseconds(50)});
+  const auto loop =
+      Echo({.head_bytes = std::size_t{1} << 30, .head_time = milliseconds(50)});
   ASSERT_NE(loop, nullptr);
   const int socket = Connect(*loop);
   // Bytes go on to come; the test's own limit ends it where it is never closed.
