@@ -249,6 +249,15 @@ absl::StatusOr<Replicator::Round> Replicator::Collect() {
   return round;
 }
 
+// What is lost there is looked for here; where it is lost here, too, as in a
+// directory that was made of what is there, the rest goes on.
+bool Replicator::IsLostHereToo(const absl::Status& why,
+                               const std::string& key) const {
+  return lost_.contains(key) &&
+         (absl::IsDataLoss(why) || absl::IsNotFound(why) ||
+          absl::IsFailedPrecondition(why) || absl::IsInternal(why));
+}
+
 // Rule 6: all of it is answered before the commit is asked for.
 absl::Status Replicator::Upload(const Round& round, const std::stop_token& stop,
                                 RemoteCommit* commit) {
@@ -256,6 +265,11 @@ absl::Status Replicator::Upload(const Round& round, const std::stop_token& stop,
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
                              SortedLiveFiles(*database_));
     const std::size_t count = round.segments.size();
+    const auto key_of = [&round](std::size_t i) {
+      const schema::SegmentKeyFields& segment = round.segments[i];
+      return schema::SegmentKey(segment.version, segment.part, segment.space,
+                                segment.builder);
+    };
     std::vector<absl::StatusOr<schema::RemoteSegment>> uploaded(
         count, absl::CancelledError("another segment was not uploaded"));
     std::atomic<std::size_t> next = 0;
@@ -268,16 +282,27 @@ absl::Status Replicator::Upload(const Round& round, const std::stop_token& stop,
                                round.segments[i], chain_->era(), uuid_, *store_,
                                stop);
         });
-        if (!uploaded[i].ok()) failed = true;
+        if (!uploaded[i].ok() &&
+            !IsLostHereToo(uploaded[i].status(), key_of(i))) {
+          failed = true;
+        }
       }
     });
     // What another thread left out says nothing.
-    for (const auto& one : uploaded) {
-      if (!one.ok() && !absl::IsCancelled(one.status())) return one.status();
+    for (std::size_t i = 0; i < count; ++i) {
+      const absl::Status& one = uploaded[i].status();
+      if (!one.ok() && !absl::IsCancelled(one) &&
+          !IsLostHereToo(one, key_of(i))) {
+        return one;
+      }
     }
-    for (absl::StatusOr<schema::RemoteSegment>& one : uploaded) {
-      CKPTREE_RETURN_IF_ERROR(one.status());
-      commit->segments.push_back(*std::move(one));
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!uploaded[i].ok() && IsLostHereToo(uploaded[i].status(), key_of(i))) {
+        logger_->Log(LogSeverity::kError, "remote", uploaded[i].status());
+        continue;
+      }
+      CKPTREE_RETURN_IF_ERROR(uploaded[i].status());
+      commit->segments.push_back(*std::move(uploaded[i]));
     }
   }
   std::size_t bytes = 0;

@@ -123,6 +123,7 @@ class Replicator {
   void Loop(const std::stop_token& stop);
   absl::Status ShipOnce(const std::stop_token& stop);
   absl::StatusOr<Round> Collect();
+  bool IsLostHereToo(const absl::Status& why, const std::string& key) const;
   absl::Status Upload(const Round& round, const std::stop_token& stop,
                       schema::RemoteCommit* commit);
   void Shipped(std::uint64_t to);

@@ -198,14 +198,15 @@ class S3Store : public ObjectStore {
         CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
         requests.push_back({.method = "DELETE", .key = base_ + name});
       }
-      CKPTREE_RETURN_IF_ERROR(Sensible(call, [&]() -> absl::Status {
+      const auto send = [&]() -> absl::Status {
         for (const S3Reply& reply : client_->Send(requests, call)) {
           if (reply.verdict.meaning == S3Meaning::kAbsent) continue;
           CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
           if (!reply.answer.body.empty()) return Strange("DELETE");
         }
         return absl::OkStatus();
-      }));
+      };
+      CKPTREE_RETURN_IF_ERROR(Sensible(call, send));
     }
     return absl::OkStatus();
   }

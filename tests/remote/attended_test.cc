@@ -69,6 +69,11 @@ class AttendedTest : public ::testing::Test {
 };
 
 TEST_F(AttendedTest, AnOpenIsCancelled) {
+  {
+    Store writer = Store::Open(Disk("first"), RemoteOptions(Address())).value();
+    SaveStep(writer, 1, 100);
+    ASSERT_TRUE(writer.WaitReplicated(kLong).ok());
+  }
   away_ = enough_ = true;
   StoreOptions reading = QuietOptions();
   reading.create_if_missing = false;
