@@ -249,13 +249,12 @@ absl::StatusOr<Replicator::Round> Replicator::Collect() {
   return round;
 }
 
-// What is lost there is looked for here; where it is lost here, too, as in a
-// directory that was made of what is there, the rest goes on.
+// What is lost there is looked for here; where it is not here either, as in a
+// directory that was made of what is there, the rest goes on without. One that
+// is being written again at this moment waits for the next open.
 bool Replicator::IsLostHereToo(const absl::Status& why,
                                const std::string& key) const {
-  return lost_.contains(key) &&
-         (absl::IsDataLoss(why) || absl::IsNotFound(why) ||
-          absl::IsFailedPrecondition(why) || absl::IsInternal(why));
+  return lost_.contains(key) && (absl::IsAborted(why) || absl::IsDataLoss(why));
 }
 
 // Rule 6: all of it is answered before the commit is asked for.

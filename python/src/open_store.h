@@ -25,6 +25,7 @@
 #include "ckptree/step.h"
 #include "ckptree/store.h"
 #include "python/src/release_queue.h"
+#include "python/src/waiting.h"
 
 namespace ckptree::python {
 

@@ -64,7 +64,8 @@ void SaveOf(Store& store, std::int64_t step, int seed) {
   builder.Put("params/w", Uint8s(bytes)).PutInt("seed", seed);
   const absl::Status saved = builder.Commit().WaitCommitted(kLong);
   ASSERT_TRUE(saved.ok()) << saved;
-  ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+  const absl::Status there = store.WaitReplicated(kLong);
+  ASSERT_TRUE(there.ok()) << there;
 }
 void ExpectSeed(Store& store, std::int64_t step, int seed) {
   const absl::StatusOr<Step> read = store.OpenStep(step);
