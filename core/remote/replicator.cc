@@ -190,7 +190,7 @@ void Replicator::Loop(const std::stop_token& stop) {
       continue;
     }
     // Damage of the chain may be mended there; saves go on beside it.
-    const bool ended = !chain_->fenced().ok();
+    const bool ended = !chain_->fenced().ok() || gone_;
     const std::string text(shipped.message());
     if (text != told && (ended || !remote_trouble_->told())) {
       logger_->Log(ended ? LogSeverity::kError : LogSeverity::kWarning,
@@ -399,6 +399,7 @@ absl::Status Replicator::CheckIsStillThere(const kv::Call& call) {
       store_->Head(RemoteCommitName(uuid_, ordinal), call));
   looked_at_ = chain_->ordinal();
   if (there.has_value()) return absl::OkStatus();
+  gone_ = true;
   return absl::DataLossError(absl::StrFormat(
       "commit %d, which this process had put there, is gone from %s: somebody "
       "deleted the objects of this store, or put older ones back. Nothing more "

@@ -155,6 +155,7 @@ class Replicator {
   std::set<std::string> lost_;       // Of segments: keys of their rows.
   std::uint64_t indexes_ = 0;        // That it wrote, or tried to.
   std::uint64_t looked_at_ = 0;      // The newest commit of the last look.
+  bool gone_ = false;                // As the last look found.
   std::unique_ptr<RowIndex> index_;  // Of what is there.
   std::unique_ptr<RemoteCleaner> cleaner_;
 
