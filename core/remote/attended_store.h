@@ -42,7 +42,7 @@ class RemoteTrouble {
   // Of one that was not answered yet; Ended() takes what Began() returned.
   std::uint64_t Began(std::string what);
   void Ended(std::uint64_t call, const absl::Status& how);
-  // Logs what has lasted; for who has a thread that looks now and then.
+  // Logs what has lasted; for a caller that looks now and then.
   void Look();
 
   // Ends what is waited for; asks for nothing where nobody attends.
