@@ -147,6 +147,11 @@ def test_ctrl_c_ends_the_wait_for_an_object_store(tmp_path, how):
         if how == "open"
         else f"ckptree.Store({str(tmp_path / 'a')!r}, remote='s3://bucket/run')"
     )
+    # A test that runs in the background has it ignored.
+    code = (
+        "import signal, ckptree;"
+        "signal.signal(signal.SIGINT, signal.default_int_handler);" + code
+    )
     environment = os.environ | {
         "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{port}",
         "AWS_ACCESS_KEY_ID": "key",
@@ -155,7 +160,7 @@ def test_ctrl_c_ends_the_wait_for_an_object_store(tmp_path, how):
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
     }
     with subprocess.Popen(
-        [sys.executable, "-c", f"import ckptree; {code}"],
+        [sys.executable, "-c", code],
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
