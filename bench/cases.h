@@ -76,6 +76,16 @@ bool RanksCommit(const Settings& settings);
 // The open of a step of 64 parts, of 10 000 pieces each.
 bool RanksOpen(const Settings& settings);
 
+// Of a store in an object store, whose server is in the environment: 512 MiB
+// saved and restored, beside raw requests of as much.
+bool RemoteLarge(const Settings& settings);
+// Saves of 64 KiB, beside one raw PUT, and what a change of 1 % uploads.
+bool RemoteSmall(const Settings& settings);
+// An open of 10 000 steps, a look at what is new, one leaf.
+bool RemoteOpen(const Settings& settings);
+// A local save while the ones before are shipped, beside one of a store alone.
+bool RemoteBeside(const Settings& settings);
+
 }  // namespace ckptree::bench
 
 #endif  // CKPTREE_BENCH_CASES_H_

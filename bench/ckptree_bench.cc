@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ckptree_bench [--quick] [--guard] [--json] [--dir DIR] [CASE...]: measures
-// the engine beside what the machine can do, in the same run. --json: one
-// figure a line, as data. --list: the names of the cases. --machine: what the
-// machine itself does now.
+// ckptree_bench [--quick] [--guard] [--json] [--mib N] [--dir DIR] [CASE...]:
+// measures the engine beside what the machine can do, in the same run. --json:
+// one figure a line, as data. --list: the names of the cases. --machine: what
+// the machine itself does now.
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -45,6 +46,10 @@ constexpr Case kCases[] = {
     {"command", ckptree::bench::Command},
     {"ranks_commit", ckptree::bench::RanksCommit},
     {"ranks_open", ckptree::bench::RanksOpen},
+    {"remote_large", ckptree::bench::RemoteLarge},
+    {"remote_small", ckptree::bench::RemoteSmall},
+    {"remote_open", ckptree::bench::RemoteOpen},
+    {"remote_beside", ckptree::bench::RemoteBeside},
 };
 
 // Raw writes, raw reads and copies of as many bytes, by which it is seen
@@ -71,8 +76,8 @@ void MeasureMachine(const ckptree::bench::Settings& settings) {
 
 int Usage() {
   std::fprintf(stderr,
-               "usage: ckptree_bench [--quick] [--guard] [--json] [--dir DIR] "
-               "[CASE...]\n       ckptree_bench --list\n"
+               "usage: ckptree_bench [--quick] [--guard] [--json] [--mib N] "
+               "[--dir DIR] [CASE...]\n       ckptree_bench --list\n"
                "       ckptree_bench --machine [--json] [--dir DIR]\ncases:");
   for (const Case& one : kCases) std::fprintf(stderr, " %s", one.name);
   std::fprintf(stderr, "\n");
@@ -105,6 +110,8 @@ int main(int argc, char** argv) {
     } else if (arg == "--list") {
       for (const Case& one : kCases) std::printf("%s\n", one.name);
       return 0;
+    } else if (arg == "--mib" && i + 1 < argc) {
+      settings.mib = std::strtoul(argv[++i], nullptr, 10);
     } else if (arg == "--dir" && i + 1 < argc) {
       settings.directory = argv[++i];
     } else {
@@ -117,7 +124,10 @@ int main(int argc, char** argv) {
     }
   }
   if (chosen.empty()) {
-    for (const Case& one : kCases) chosen.push_back(&one);
+    for (const Case& one : kCases) {
+      // These need a server.
+      if (std::strncmp(one.name, "remote_", 7) != 0) chosen.push_back(&one);
+    }
   }
   std::filesystem::create_directories(settings.directory);
   bool good = true;

@@ -10,7 +10,9 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "bench/cases.h"
@@ -22,6 +24,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kLeafBytes = 256;
+// ms for verbs on a step of many leaves, of which the first byte is judged,
+// too.
+constexpr double kWideFloor = 300;
 // Told apart by this: what an older program made is made again.
 constexpr const char* kMadeAs = "1";
 
@@ -138,14 +143,14 @@ class Bench {
   explicit Bench(const Settings& settings)
       : settings_(settings), program_(Program()) {}
 
-  // `turns` runs of one line, after one that fills the page cache. What it
-  // writes is removed before each.
+  // `turns` runs of one line, after one that fills the page cache; `prepare`
+  // runs before each, and is not measured.
   void Measure(const std::string& of, const std::string& store,
-               const Line& line, const std::string& written = "") {
+               const Line& line, const std::function<void()>& prepare = {}) {
     std::vector<double> first, whole;
     const int turns = settings_.quick ? 3 : 7;
     for (int i = 0; i <= turns; ++i) {
-      if (!written.empty()) fs::remove_all(written);
+      if (prepare) prepare();
       const Times times = RunLine(program_, store, line);
       // A line of seconds is no matter of the page cache.
       const bool slow = times.whole > 2000;
@@ -154,7 +159,6 @@ class Bench {
       whole.push_back(times.whole);
       if (slow) break;
     }
-    if (!written.empty()) fs::remove_all(written);
     const std::string what = std::string(line.verb) + of;
     if (line.floor == 0) {
       Print("command", what, whole, "ms");
@@ -166,7 +170,7 @@ class Bench {
                                 .values = whole,
                                 .floor = line.floor,
                                 .at_least = false});
-    if (line.floor > 50) {
+    if (line.floor == kWideFloor) {
       good_ &= Report(settings_, {.name = "command",
                                   .what = what + ", its first byte",
                                   .unit = "ms",
@@ -174,6 +178,11 @@ class Bench {
                                   .floor = 50,
                                   .at_least = false});
     }
+  }
+
+  // One that is not measured.
+  void Run(const std::string& store, const std::vector<std::string>& words) {
+    RunLine(program_, store, {words[0].c_str(), words});
   }
 
   bool good() const { return good_; }
@@ -191,6 +200,8 @@ std::string LeafOf(std::size_t leaves) { return LeafName(leaves / 2); }
 std::vector<Line> OfRun(int steps, std::size_t leaves) {
   const std::string leaf = LeafOf(leaves);
   const std::string middle = std::to_string(steps / 2);
+  // Of the later half of the steps.
+  const std::string half = absl::StrFormat("loss<%g", 20.0 / steps);
   const auto of = [](const std::string& rev, const std::string& key) {
     return rev + ":" + key;
   };
@@ -198,7 +209,7 @@ std::vector<Line> OfRun(int steps, std::size_t leaves) {
       {"log -n 10", {"log", "-n", "10"}, 50},
       {"log", {"log"}, 50},
       {"log --json", {"log", "--json"}},
-      {"log --where", {"log", "--where", "loss<0.002"}, 50},
+      {"log --where", {"log", "--where", half}, 50},
       {"log --graph -n 10", {"log", "--graph", "-n", "10"}},
       {"ls", {"ls"}, 50},
       {"ls --stats", {"ls", middle, "--stats"}, 50},
@@ -214,7 +225,7 @@ std::vector<Line> OfRun(int steps, std::size_t leaves) {
       {"diff of the ends", {"diff", "0..latest"}, 50, 1},
       {"diff --values", {"diff", "latest", "--values"}, 0, 1},
       {"find nan", {"find", "nan>0"}, 50, 1},
-      {"find of a metric", {"find", "loss<0.002"}, 50},
+      {"find of a metric", {"find", half}, 50},
       {"find of one leaf", {"find", "l2>1e9", "-k", leaf}, 0, 1},
       {"find of 100 steps",
        {"find", "l2>2*prev.l2",
@@ -251,18 +262,18 @@ std::vector<Line> OfWideStep(std::size_t leaves) {
   const std::string leaf = LeafOf(leaves);
   return {
       {"log", {"log"}, 50},
-      {"ls", {"ls"}, 300},
-      {"ls -n 10", {"ls", "-n", "10"}, 300},
-      {"ls --stats", {"ls", "--stats"}, 300},
+      {"ls", {"ls"}, kWideFloor},
+      {"ls -n 10", {"ls", "-n", "10"}, kWideFloor},
+      {"ls --stats", {"ls", "--stats"}, kWideFloor},
       {"ls --json", {"ls", "--json"}},
       {"show of a leaf", {"show", "latest:" + leaf}, 50},
       {"get", {"get", "latest:" + leaf}, 50},
       {"history", {"history", leaf}, 50},
-      {"blame", {"blame"}, 300},
-      {"diff", {"diff", "latest"}, 300, 1},
-      {"find nan", {"find", "nan>0"}, 300, 1},
-      {"find l2", {"find", "l2>1e9", "latest"}, 300, 1},
-      {"stat", {"stat"}, 300},
+      {"blame", {"blame"}, kWideFloor},
+      {"diff", {"diff", "latest"}, kWideFloor, 1},
+      {"find nan", {"find", "nan>0"}, kWideFloor, 1},
+      {"find l2", {"find", "l2>1e9", "latest"}, kWideFloor, 1},
+      {"stat", {"stat"}, kWideFloor},
       {"hist", {"hist", leaf}, 50},
       {"du of a step", {"du", "latest"}},
       {"sql of one step",
@@ -270,23 +281,65 @@ std::vector<Line> OfWideStep(std::size_t leaves) {
   };
 }
 
-// Verbs that write: one step into `folder`.
+// Verbs that write into a store: `run` has many steps, and is afterwards as it
+// was; `few` has some, and copies of it are written to.
 void MeasureWriting(const Settings& settings, const std::string& run,
-                    Bench* bench) {
+                    const std::string& of_run, const std::string& few,
+                    const std::string& of_few, Bench* bench) {
   const std::string folder = settings.directory + "/command";
   fs::create_directories(folder);
   const auto at = [&](const char* name) { return folder + "/" + name; };
-  const std::string of = ", a step of 400 leaves";
-  bench->Measure(of, run, {"export", {"export", "latest", at("a.safetensors")}},
-                 at("a.safetensors"));
-  RunLine(Program(), run,
-          {"export", {"export", "latest", at("in.safetensors")}});
-  bench->Measure(of, at("imported"),
-                 {"import", {"import", at("in.safetensors"), "--step", "1"}},
-                 at("imported"));
-  bench->Measure(of, run, {"copy", {"copy", run, at("copied"), "latest"}},
-                 at("copied"));
-  bench->Measure("", "", {"demo", {"demo", at("demo")}}, at("demo"));
+  const auto without = [](std::string path) {
+    return [path = std::move(path)] { fs::remove_all(path); };
+  };
+  const std::string of_one = ", a step of 400 leaves";
+  bench->Measure(of_run, run, {"tag REV", {"tag", "--move", "here", "latest"}});
+  bench->Measure(of_run, run, {"tag --delete", {"tag", "-d", "here"}}, [&] {
+    bench->Run(run, {"tag", "--move", "here", "latest"});
+  });
+  bench->Measure(of_run, run, {"pin", {"pin", "latest"}});
+  bench->Measure(of_run, run, {"pin --delete", {"pin", "-d", "latest"}}, [&] {
+    bench->Run(run, {"pin", "latest"});
+  });
+  const std::string copy = at("few");
+  const auto anew = [&] {
+    fs::remove_all(copy);
+    fs::copy(few, copy, fs::copy_options::recursive);
+  };
+  bench->Measure(of_few, copy, {"fork", {"fork", "latest", "-b", "trial"}},
+                 anew);
+  bench->Measure(of_few, copy, {"rm of a step", {"rm", "latest", "-y"}}, anew);
+  bench->Measure(of_few, copy, {"rm of ten steps", {"rm", "10..19", "-y"}},
+                 anew);
+  bench->Measure(of_few, copy, {"gc --full", {"gc", "--full"}}, [&] {
+    anew();
+    bench->Run(copy, {"rm", "10..19", "-y"});
+  });
+  bench->Measure(of_few, copy,
+                 {"policy --set", {"policy", "--set", "latest(3)", "-y"}},
+                 anew);
+  fs::remove_all(copy);
+  bench->Measure(of_few, few, {"backup", {"backup", at("kept")}},
+                 without(at("kept")));
+  bench->Measure(of_few + ", nothing new", few,
+                 {"backup", {"backup", at("kept")}});
+  fs::remove_all(at("kept"));
+  bench->Measure(of_one, "", {"copy", {"copy", run, at("copied"), "latest"}},
+                 without(at("copied")));
+  for (const auto& [verb, name, format] :
+       {std::tuple("export of safetensors", "a.safetensors", "safetensors"),
+        {"export of npz", "a.npz", "npz"},
+        {"export of raw files", "a.raw", "raw"}}) {
+    bench->Measure(of_one, run,
+                   {verb, {"export", "latest", at(name), "--format", format}},
+                   without(at(name)));
+  }
+  bench->Measure(of_one, at("imported"),
+                 {"import", {"import", at("a.safetensors"), "--step", "1"}},
+                 without(at("imported")));
+  bench->Measure(", a file of 400 arrays", "",
+                 {"ls", {"ls", at("a.safetensors")}});
+  bench->Measure("", "", {"demo", {"demo", at("demo")}}, without(at("demo")));
   fs::remove_all(folder);
 }
 
@@ -312,9 +365,12 @@ bool Command(const Settings& settings) {
   for (const Line& line : OfWideStep(wide)) {
     bench.Measure(absl::StrFormat(", a step of %d leaves", wide), one, line);
   }
-  MeasureWriting(settings, run, &bench);
+  const std::string few = MadeStore(settings, "few", 100, kLeaves, kLeaves);
+  MeasureWriting(settings, run, of_run, few,
+                 absl::StrFormat(", 100 steps of %d leaves", kLeaves), &bench);
   const std::string page = settings.directory + "/report.html";
-  bench.Measure(of_run, run, {"report", {"report", "-o", page}, 5000});
+  bench.Measure(of_run, run, {"report", {"report", "-o", page}, 5000},
+                [&] { fs::remove(page); });
   const double bytes = static_cast<double>(fs::file_size(page)) / 1e6;
   fs::remove(page);
   return Report(settings, {.name = "command",

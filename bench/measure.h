@@ -6,6 +6,7 @@
 #define CKPTREE_BENCH_MEASURE_H_
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@ struct Settings {
   double slack = 1.5;
   double absolute_slack = 3;
   std::string directory;
+  std::size_t mib = 0;  // Of the state of remote_*; 0: as it comes.
 };
 
 class Stopwatch {

@@ -138,6 +138,12 @@ class Database {
   const OpenReport& report() const;
   std::string staging_directory() const;  // <store>/staging
 
+  // Its segments are elsewhere (Options::far): a read of a block is a request.
+  bool reads_far() const;
+  // Until each `true` had its `false`, nothing counts of far segments that was
+  // fetched before.
+  void DoubtFetched(bool doubt) const;
+
   // True beside a live writer (kRead only): Refresh() has something to do.
   bool following() const;
 

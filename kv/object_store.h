@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,9 +29,12 @@ namespace ckptree::kv {
 struct Call {
   absl::Time deadline;  // Of MonotonicNow().
   std::stop_token cancelled;
+  // What a request failed with that is sent again; by the thread of the call,
+  // or another. Null: nobody wants to know.
+  std::function<void(const absl::Status& why)> heard = {};
 
   static Call Within(absl::Duration timeout, std::stop_token cancelled = {}) {
-    return {MonotonicNow() + timeout, std::move(cancelled)};
+    return {MonotonicNow() + timeout, std::move(cancelled), nullptr};
   }
 };
 
@@ -158,6 +162,10 @@ struct ObjectStoreOptions {
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
     const std::string& address, const ObjectStoreOptions& options,
     const Call& call);
+
+// An address as messages may show it: `***` in place of what stands before the
+// `@` of its authority.
+std::string ShownAddress(std::string_view address);
 
 // Whether this build has the kind of store: "file", "s3", "rados".
 bool HasObjectStore(std::string_view scheme);

@@ -19,6 +19,7 @@
 namespace ckptree::kv {
 
 class Database;
+class FarSegments;
 class WriteBatch;
 
 enum class Severity { kInfo, kWarning, kError };
@@ -48,6 +49,10 @@ struct Options {
   // by another when it opens the file anew, or lists the folder; one that was
   // told once that a name is missing may go on believing it for a while.
   bool shared_folder = false;
+
+  // kRead: where all its segments are, if they are not in the directory. Null:
+  // they are.
+  std::shared_ptr<FarSegments> far;
 
   LogFn log;  // Null: nothing is logged.
 

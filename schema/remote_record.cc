@@ -69,6 +69,24 @@ absl::Status CommitFault(std::string_view what) {
   return Fault(RecordKind::kRemoteCommit, what);
 }
 
+// `numbers` are left out where they count from 1.
+void EncodeBlocks(const std::vector<RemoteBlock>& blocks,
+                  pb::RemoteSegment* out) {
+  bool counts = true;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    counts = counts && blocks[i].sequence == i + 1;
+  }
+  std::uint32_t sequence = 0;
+  std::uint64_t end = 0;
+  for (const RemoteBlock& block : blocks) {
+    if (!counts) out->add_block_numbers(block.sequence - sequence);
+    out->add_block_gaps(block.offset - end);
+    out->add_block_bytes(block.bytes);
+    sequence = block.sequence;
+    end = block.offset + block.bytes;
+  }
+}
+
 void EncodeSegment(const RemoteSegment& segment, pb::RemoteSegment* out) {
   out->set_version(segment.segment.version);
   out->set_part(segment.segment.part);
@@ -77,6 +95,36 @@ void EncodeSegment(const RemoteSegment& segment, pb::RemoteSegment* out) {
   out->set_attempt(segment.attempt);
   out->set_bytes(segment.bytes);
   out->set_digest(segment.digest.view().data(), kDigestBytes);
+  EncodeBlocks(segment.blocks, out);
+}
+
+absl::StatusOr<std::vector<RemoteBlock>> DecodeBlocks(
+    RecordKind kind, const pb::RemoteSegment& in) {
+  const int count = in.block_bytes_size();
+  const bool numbered = in.block_numbers_size() != 0;
+  if (in.block_gaps_size() != count ||
+      (numbered && in.block_numbers_size() != count) ||
+      (count != 0 &&
+       in.space() != static_cast<std::uint32_t>(Space::kChunks))) {
+    return Fault(kind, "blocks of a segment that cannot be");
+  }
+  std::vector<RemoteBlock> blocks;
+  blocks.reserve(static_cast<std::size_t>(count));
+  std::uint64_t sequence = 0;
+  std::uint64_t end = 0;
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t step = numbered ? in.block_numbers(i) : 1;
+    sequence += step;
+    if (step == 0 || sequence >= kTableSequence ||
+        in.block_gaps(i) > in.bytes() - end ||
+        in.block_bytes(i) > in.bytes() - end - in.block_gaps(i)) {
+      return Fault(kind, "blocks of a segment that cannot be");
+    }
+    blocks.push_back({static_cast<std::uint32_t>(sequence),
+                      end + in.block_gaps(i), in.block_bytes(i)});
+    end = blocks.back().offset + blocks.back().bytes;
+  }
+  return blocks;
 }
 
 absl::StatusOr<RemoteSegment> DecodeSegment(RecordKind kind,
@@ -99,6 +147,7 @@ absl::StatusOr<RemoteSegment> DecodeSegment(RecordKind kind,
   segment.attempt = in.attempt();
   segment.bytes = in.bytes();
   segment.digest = base::Digest::FromBytes(in.digest());
+  CKPTREE_ASSIGN_OR_RETURN(segment.blocks, DecodeBlocks(kind, in));
   return segment;
 }
 

@@ -41,12 +41,23 @@ struct RemoteRow {
 // 16 random bytes: no two tries ever share a name.
 inline constexpr std::size_t kRemoteIdBytes = 16;
 
+// Where the value of a block stands in its segment.
+struct RemoteBlock {
+  std::uint32_t sequence = 0;  // Neither the header nor the table.
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+
+  friend bool operator==(const RemoteBlock&, const RemoteBlock&) = default;
+};
+
 // A segment that was uploaded for the commit.
 struct RemoteSegment {
   SegmentKeyFields segment{};
   std::string attempt;  // kRemoteIdBytes.
   std::uint64_t bytes = 0;
   base::Digest digest;  // Of all of them.
+  // Of kChunks, ascending in both. Empty: only the segment itself says it.
+  std::vector<RemoteBlock> blocks = {};
 };
 
 // An object of rows that was uploaded for the commit.

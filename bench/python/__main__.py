@@ -36,6 +36,7 @@ CASES = {
     "ranks_large": ("ranks_cases", "large"),
     "ranks_small": ("ranks_cases", "small"),
     "ranks_leaves": ("ranks_cases", "leaves"),
+    "remote_peers": ("remote_case", "peers"),
     "soak": ("soak_case", "soak"),
     "device": ("device_case", "device"),
 }
@@ -77,7 +78,7 @@ def main(arguments: list[str]) -> int:
             alone = True
         elif argument in CASES:
             chosen.append(argument)
-        elif argument in ("py", "orbax", "ranks"):
+        elif argument in ("py", "orbax", "ranks", "remote"):
             chosen += [
                 name for name in CASES if name.startswith(argument + "_")
             ]

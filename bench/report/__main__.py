@@ -31,8 +31,9 @@ _HELP = """\
 cases: those that bench/run --list names, or
   engine   all of C++ (the default)      python   the package beside its peers
   orbax    ckptree.orbax beside Orbax    ranks    many processes, one step
+  remote   stores in an object store, beside raw requests and its peers
   soak     saves for --minutes           device   memory of an accelerator
-  all      engine, python, orbax, ranks
+  all      engine, python, orbax, ranks, remote
 
 exit codes: 0 done; 1 a floor was missed or not measured (--guard), a figure got
 worse (--compare), a page is not what the figures say (--check); 2 wrong usage,
@@ -103,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         help="measures nothing: whether the tables are what --tables writes",
     )
     add("--dir", default="build/bench-data", help="where the data go")
-    add("--mib", type=int, help="size of the state of ranks_large")
+    add("--mib", type=int, help="size of the state of ranks_large and remote_*")
     add("--minutes", type=float, default=30, help="of soak (30)")
     add("--most-spread", type=float, default=MOST_SPREAD, metavar="X")
     add("--most-busy", type=float, default=MOST_BUSY, metavar="SHARE")
@@ -231,8 +232,11 @@ def _is_of(kind: str, case: str, name: str) -> bool:
         return False
     if name == "python":
         return case.startswith("py_")
-    if name in ("orbax", "ranks"):
+    if name in ("orbax", "ranks", "remote"):
         return case.startswith(name + "_")
+    # They start a server.
+    if name == "engine" and case.startswith("remote_"):
+        return False
     return name in ("all", kind)
 
 

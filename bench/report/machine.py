@@ -31,7 +31,10 @@ PEERS = (
     "torch",
     "h5py",
     "icechunk",
+    "zarr",
 )
+# Of stores in an object store alone.
+S3_PEERS = ("boto3", "s3fs")
 
 
 def machine(directory: str) -> dict[str, Any]:
@@ -92,7 +95,7 @@ def versions(interpreter: str | None) -> dict[str, str]:
             "    except m.PackageNotFoundError: pass\n"
             "print(json.dumps(found))"
         )
-        said = _said([interpreter, "-c", code, *PEERS])
+        said = _said([interpreter, "-c", code, *PEERS, *S3_PEERS])
         if said:
             found |= json.loads(said)
     return found

@@ -34,7 +34,9 @@ class Table:
 
 _LIBRARIES = ("RocksDB", "oneTBB", "Abseil", "xxHash", "Highway", "GCC")
 TABLES = {
-    "engine": Table(re.compile(r"(?!py_|orbax_|ranks_|device)"), _LIBRARIES),
+    "engine": Table(
+        re.compile(r"(?!py_|orbax_|ranks_|remote_|device)"), _LIBRARIES
+    ),
     "python": Table(
         re.compile(r"py_|orbax_|device"),
         ("Python", *machine.PEERS),
@@ -42,6 +44,20 @@ TABLES = {
     "ranks": Table(
         re.compile(r"ranks_"),
         ("Python", "numpy", "jax", "orbax-checkpoint", "torch"),
+    ),
+    "remote": Table(
+        re.compile(r"remote_"),
+        (
+            "RocksDB",
+            "numpy",
+            "boto3",
+            "icechunk",
+            "s3fs",
+            "safetensors",
+            "tensorstore",
+            "torch",
+            "zarr",
+        ),
     ),
 }
 # What the README begins with: the case, the beginning of the figure, and what

@@ -396,7 +396,7 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   return absl::OkStatus();
 }
 
-bool Engine::forked() const { return getpid() != pid_; }
+bool Engine::forked() const { return !mark_.Holds(); }
 
 absl::Status Engine::CheckUsable() const {
   if (forked()) {
@@ -465,9 +465,11 @@ void Engine::RunPaused(absl::FunctionRef<void()> work) {
 
 absl::Status Engine::Refresh() {
   CKPTREE_RETURN_IF_ERROR(CheckUsable());
+  CacheTurn turn;  // Until what it brought is read.
   if (!address_.empty()) {
-    CKPTREE_RETURN_IF_ERROR(
-        AdvanceCache(cached_, PlainKvOptions({.store = options_})));
+    const RemoteAttendant attendant(trouble_, options_.cancelled);
+    CKPTREE_ASSIGN_OR_RETURN(
+        turn, AdvanceCache(cached_, PlainKvOptions({.store = options_})));
   }
   if (!options_.read_only) return absl::OkStatus();
   // Refresh, list, refresh again: what was listed is then complete.
@@ -512,6 +514,12 @@ std::shared_ptr<const void> Engine::LeaseVersion(std::uint64_t version) {
 }
 
 bool Engine::StillThere(const schema::StepRecord& record) {
+  CacheTurn turn;
+  if (!address_.empty()) {
+    auto taken = AdvanceCache(cached_, PlainKvOptions({.store = options_}));
+    if (!taken.ok()) return true;
+    turn = *std::move(taken);
+  }
   if (!database_->Refresh().ok()) return true;
   const auto row = database_->Get(Space::kRecords,
                                   schema::StepKey(record.branch, record.step));

@@ -41,6 +41,7 @@
 #include "core/version/step_tree.h"
 #include "kv/database.h"
 #include "kv/lease.h"
+#include "kv/process_mark.h"
 #include "schema/store_record.h"
 #include "tbb/task_arena.h"
 
@@ -56,6 +57,7 @@ struct EngineOptions {
   std::shared_ptr<void> file_system = nullptr;
   // See kv::Options.
   bool shared_folder = false;
+  std::shared_ptr<kv::FarSegments> far = nullptr;
   // Open(): of another use than kAsked only where `store.read_only` is set.
   Use use = Use::kAsked;
   // Create(): saves get versions above it.
@@ -119,6 +121,9 @@ class Engine {
   PolicyTurns& policy_turns() { return policy_turns_; }
   // By which OpenByAddress() opened it; empty: it was opened by its directory.
   const std::string& address() const { return address_; }
+  // Of a store that is read by its address: see CheckObjects().
+  absl::Status CheckObjectsThere(bool all,
+                                 std::vector<std::string>* damage) const;
   Replicator* replicator() { return replicator_.get(); }  // Null: no remote.
   absl::Status Refresh();
   absl::Status Close();
@@ -171,6 +176,7 @@ class Engine {
   bool lists_later_ = false;  // Steps, when they are asked for.
   CodingChoice coding_;
   const pid_t pid_;
+  const kv::ProcessMark mark_;
   Logger logger_;
   StagingPool pool_;
   PartMemory part_memory_;
@@ -183,6 +189,7 @@ class Engine {
   ChainKeeper keeper_;
   std::string address_;
   CachedStore cached_;                      // The directory of an address.
+  std::shared_ptr<RemoteTrouble> trouble_;  // Of an address.
   std::shared_ptr<Replicator> replicator_;  // Outlives the database.
   std::unique_ptr<kv::Database> database_;  // Outlives writer_ and trees_.
   std::unique_ptr<Retention> retention_;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "base/status_macros.h"
@@ -23,6 +24,7 @@ kv::Options Engine::PlainKvOptions(const EngineOptions& options) {
   kv_options.segment_space = SpaceOfSegment;
   kv_options.index_is_whole = AllSegmentsAreThere;
   kv_options.permissions = options.store.permissions;
+  kv_options.far = options.far;
   return kv_options;
 }
 
@@ -46,13 +48,27 @@ void Engine::ShipTo(std::shared_ptr<Replicator> remote,
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenByAddress(
     const std::string& address, const EngineOptions& options) {
-  CKPTREE_ASSIGN_OR_RETURN(CachedStore cached,
-                           CacheOf(address, PlainKvOptions(options)));
+  const auto trouble =
+      std::make_shared<RemoteTrouble>(address, options.store.log);
+  const RemoteAttendant attendant(trouble, options.store.cancelled);
+  CacheTurn turn;
+  CKPTREE_ASSIGN_OR_RETURN(
+      CachedStore cached,
+      CacheOf(address, PlainKvOptions(options), trouble, &turn));
+  EngineOptions there = options;
+  there.far = cached.segments;
   CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
-                           Open(cached.directory, options));
+                           Open(cached.directory, there));
   engine->address_ = address;
+  engine->trouble_ = trouble;
   engine->cached_ = std::move(cached);
   return engine;
+}
+
+absl::Status Engine::CheckObjectsThere(bool all,
+                                       std::vector<std::string>* damage) const {
+  return address_.empty() ? absl::OkStatus()
+                          : CheckObjects(cached_, all, damage);
 }
 
 }  // namespace ckptree::internal

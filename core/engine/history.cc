@@ -3,12 +3,17 @@
 #include "ckptree/history.h"
 
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/engine/engine.h"
+#include "core/engine/leaf_series.h"
 #include "core/engine/step_difference.h"
+#include "core/engine/step_reader.h"
+#include "core/engine/store_engine.h"
 #include "core/engine/subtree.h"
 #include "core/process/guarded_call.h"
 
@@ -34,13 +39,18 @@ bool CutAlike(const LeafDetail& a, const LeafDetail& b) {
   return true;
 }
 
+// Whether the digests of two leaves of the same type do not tell.
+bool MustReadValues(const LeafDetail& a, const LeafDetail& b) {
+  return a.digest != b.digest && a.bytes == b.bytes && !CutAlike(a, b);
+}
+
 // Of two leaves of the same type.
 absl::StatusOr<bool> SameValue(const Step& in_a, const LeafInfo& a,
                                const LeafDetail& a_detail, const Step& in_b,
                                const LeafInfo& b, const LeafDetail& b_detail) {
-  if (a_detail.digest == b_detail.digest) return true;
-  if (a_detail.bytes != b_detail.bytes) return false;
-  if (CutAlike(a_detail, b_detail)) return false;
+  if (!MustReadValues(a_detail, b_detail)) {
+    return a_detail.digest == b_detail.digest;
+  }
   CKPTREE_ASSIGN_OR_RETURN(const LeafValue a_value, in_a.Value(a.path));
   CKPTREE_ASSIGN_OR_RETURN(const LeafValue b_value, in_b.Value(b.path));
   return a_value.bytes == b_value.bytes;
@@ -117,9 +127,9 @@ namespace {
 
 // kNotFound of a path that no step has; kInvalidArgument where the last one
 // that there is has leaves below it.
-absl::Status NoLeaf(const std::optional<Step>& last, const Path& path) {
+absl::Status NoLeaf(const Step* last, const Path& path) {
   const std::string name = path.Text();
-  if (last.has_value()) {
+  if (last != nullptr) {
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> leaves,
                              last->Leaves());
     const std::size_t below = internal::LeavesBelow(leaves, path).size();
@@ -133,91 +143,187 @@ absl::Status NoLeaf(const std::optional<Step>& last, const Path& path) {
       absl::StrFormat("none of these steps has %s", name));
 }
 
-// Adds what `step` has, or makes the last entry, which is that of `before`,
-// longer by it.
-absl::Status AddEntry(HistoryEntry entry, const std::optional<Step>& before,
-                      const Step& step, std::vector<HistoryEntry>* entries) {
-  bool same = before.has_value() && SameType(entries->back().leaf, entry.leaf);
-  if (same) {
-    const HistoryEntry& last = entries->back();
-    CKPTREE_ASSIGN_OR_RETURN(same, SameValue(*before, last.leaf, last.detail,
-                                             step, entry.leaf, entry.detail));
-  }
-  if (same) {
-    entries->back().last_step = entry.last_step;
-    ++entries->back().steps;
-  } else {
-    entries->push_back(std::move(entry));
-  }
-  return absl::OkStatus();
-}
+// A step that is opened when it is asked for.
+class LateStep {
+ public:
+  LateStep(const Store& store, StepSelector selector)
+      : store_(store), selector_(std::move(selector)) {}
 
-absl::StatusOr<std::vector<HistoryEntry>> HistoryOf(
-    const Store& store, const Path& path, const HistoryOptions& options) {
-  std::optional<Step> without;
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
-                           store.Steps(options.branch));
-  std::vector<HistoryEntry> entries;
-  std::optional<Step> before;  // The step before, where it had the leaf.
-  std::optional<internal::StepReader::RecordName> record;  // Of that one.
-  for (const StepInfo& info : steps) {
-    if (info.step < options.first || info.step > options.last) continue;
-    if (options.cancelled && options.cancelled()) {
-      return absl::CancelledError("the history was stopped");
+  absl::StatusOr<const Step*> Get() {
+    if (!step_.has_value()) {
+      CKPTREE_ASSIGN_OR_RETURN(step_, store_.OpenStep(selector_));
     }
-    absl::StatusOr<Step> step =
-        store.OpenStep(AtStep(info.step, options.branch));
-    if (IsStepGone(step.status())) continue;  // Removed since.
-    CKPTREE_RETURN_IF_ERROR(step.status());
-    const auto last_record =
-        std::exchange(record, internal::StepInside::Of(*step).RecordOf(path));
-    const bool same_tree = before.has_value() && record.has_value() &&
+    return &*step_;
+  }
+
+ private:
+  const Store& store_;
+  const StepSelector selector_;
+  std::optional<Step> step_;
+};
+
+// The history of one leaf as it grows, step by step.
+class Entries {
+ public:
+  Entries(const Store& store, const Path& path, const HistoryOptions& options)
+      : store_(store),
+        path_(path),
+        encoded_(path.Encode()),
+        options_(options) {}
+
+  absl::Status Look(const schema::StepRecord& record,
+                    const internal::LeafSeries::Place& place) {
+    StepSelector selector = AtStep(record.step, options_.branch);
+    if (place.kind == internal::LeafSeries::Kind::kAbsent) {
+      last_place_ = {};
+      Leave(std::make_unique<LateStep>(store_, std::move(selector)));
+      return absl::OkStatus();
+    }
+    auto step = std::make_unique<LateStep>(store_, std::move(selector));
+    if (place.kind == internal::LeafSeries::Kind::kLeaf) {
+      if (before_ != nullptr && last_place_.info == place.info &&
+          last_place_.detail == place.detail) {
+        Extend(record, std::move(step));
+        return absl::OkStatus();
+      }
+      last_place_ = place;
+      last_record_.reset();
+      HistoryEntry entry = NewEntry(record);
+      entry.leaf = *place.info;
+      entry.detail = *place.detail;
+      return Add(std::move(entry), std::move(step));
+    }
+    last_place_ = {};
+    return LookInto(record, std::move(step));
+  }
+
+  absl::StatusOr<std::vector<HistoryEntry>> Finish() && {
+    if (!entries_.empty()) return std::move(entries_);
+    if (without_ == nullptr) return NoLeaf(nullptr, path_);
+    CKPTREE_ASSIGN_OR_RETURN(const Step* const last, without_->Get());
+    return NoLeaf(last, path_);
+  }
+
+ private:
+  static HistoryEntry NewEntry(const schema::StepRecord& record) {
+    HistoryEntry entry;
+    entry.first_step = entry.last_step = record.step;
+    entry.begun = absl::FromUnixNanos(record.begun_ns);
+    return entry;
+  }
+
+  void Leave(std::unique_ptr<LateStep> step) {
+    before_.reset();
+    last_record_.reset();
+    if (entries_.empty()) without_ = std::move(step);
+  }
+
+  void Extend(const schema::StepRecord& record,
+              std::unique_ptr<LateStep> step) {
+    entries_.back().last_step = record.step;
+    ++entries_.back().steps;
+    before_ = std::move(step);
+  }
+
+  // What the step says when it is opened.
+  absl::Status LookInto(const schema::StepRecord& record,
+                        std::unique_ptr<LateStep> late) {
+    const absl::StatusOr<const Step*> opened = late->Get();
+    if (IsStepGone(opened.status())) return absl::OkStatus();  // Removed since.
+    CKPTREE_RETURN_IF_ERROR(opened.status());
+    const Step& step = **opened;
+    const auto last_record = std::exchange(
+        last_record_, internal::StepInside::Of(step).RecordOf(encoded_));
+    const bool same_tree = before_ != nullptr && last_record_.has_value() &&
                            last_record.has_value() &&
-                           record->tree == last_record->tree;
-    if (same_tree && *record == *last_record) {
-      entries.back().last_step = info.step;
-      ++entries.back().steps;
-      before = *std::move(step);
-      continue;
+                           last_record_->tree == last_record->tree;
+    if (same_tree && *last_record_ == *last_record) {
+      Extend(record, std::move(late));
+      return absl::OkStatus();
     }
+    HistoryEntry entry = NewEntry(record);
     if (same_tree) {
-      HistoryEntry entry;
-      entry.first_step = entry.last_step = info.step;
-      entry.begun = info.begun;
-      entry.leaf = entries.back().leaf;
-      CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafDetail> details,
-                               step->Details({entry.leaf}));
-      entry.detail = std::move(details.front());
-      CKPTREE_RETURN_IF_ERROR(
-          AddEntry(std::move(entry), before, *step, &entries));
-      before = *std::move(step);
-      continue;
+      entry.leaf = entries_.back().leaf;
+      CKPTREE_ASSIGN_OR_RETURN(
+          entry.detail, internal::StepInside::Of(step).DetailOf(*last_record_));
+      return Add(std::move(entry), std::move(late));
     }
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<LeafInfo> found,
-                             step->Find(path));
+                             step.Find(path_));
     if (!found.has_value()) {
-      before.reset();
-      if (entries.empty()) without = *std::move(step);
-      continue;
+      Leave(std::move(late));
+      return absl::OkStatus();
     }
     if (!HasValue(*found)) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "%s is no leaf: it is a node with leaves below it", found->name));
     }
-    HistoryEntry entry;
-    entry.first_step = entry.last_step = info.step;
-    entry.begun = info.begun;
-    CKPTREE_ASSIGN_OR_RETURN(entry.leaf, HolderOf(*step, *found));
+    CKPTREE_ASSIGN_OR_RETURN(entry.leaf, HolderOf(step, *found));
     if (!IsNone(entry.leaf)) {
       CKPTREE_ASSIGN_OR_RETURN(entry.detail,
-                               step->Detail(found->tie_to.value_or(path)));
+                               step.Detail(found->tie_to.value_or(path_)));
     }
-    CKPTREE_RETURN_IF_ERROR(
-        AddEntry(std::move(entry), before, *step, &entries));
-    before = *std::move(step);
+    return Add(std::move(entry), std::move(late));
   }
-  if (entries.empty()) return NoLeaf(without, path);
-  return entries;
+
+  // Adds what `step` has, or makes the last entry, which is that of the step
+  // before, longer by it.
+  absl::Status Add(HistoryEntry entry, std::unique_ptr<LateStep> step) {
+    bool same =
+        before_ != nullptr && SameType(entries_.back().leaf, entry.leaf);
+    if (same) {
+      const HistoryEntry& last = entries_.back();
+      if (MustReadValues(last.detail, entry.detail)) {
+        CKPTREE_ASSIGN_OR_RETURN(const Step* const a, before_->Get());
+        CKPTREE_ASSIGN_OR_RETURN(const Step* const b, step->Get());
+        CKPTREE_ASSIGN_OR_RETURN(same, SameValue(*a, last.leaf, last.detail, *b,
+                                                 entry.leaf, entry.detail));
+      } else {
+        same = last.detail.digest == entry.detail.digest;
+      }
+    }
+    if (same) {
+      entries_.back().last_step = entry.last_step;
+      ++entries_.back().steps;
+    } else {
+      entries_.push_back(std::move(entry));
+    }
+    before_ = std::move(step);
+    return absl::OkStatus();
+  }
+
+  const Store& store_;
+  const Path& path_;
+  const std::string encoded_;
+  const HistoryOptions& options_;
+  std::vector<HistoryEntry> entries_;
+  std::unique_ptr<LateStep> before_;  // The step before, if it had the leaf,
+  internal::LeafSeries::Place last_place_;  // and where, by the series,
+  // or by the step itself.
+  std::optional<internal::StepReader::RecordName> last_record_;
+  std::unique_ptr<LateStep> without_;  // The last one, where none had it.
+};
+
+absl::StatusOr<std::vector<HistoryEntry>> HistoryOf(
+    const Store& store, const Path& path, const HistoryOptions& options) {
+  internal::Engine& engine = internal::StoreEngine::Of(store);
+  CKPTREE_RETURN_IF_ERROR(engine.CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(engine.catalog().CheckListed());
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t branch,
+                           engine.catalog().FindBranch(options.branch));
+  std::vector<internal::StepRecordPtr> steps = engine.catalog().Steps(branch);
+  std::erase_if(steps, [&](const internal::StepRecordPtr& step) {
+    return step->step < options.first || step->step > options.last;
+  });
+  const internal::LeafSeries series(&engine, steps, path, options.cancelled);
+  Entries entries(store, path, options);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (options.cancelled && options.cancelled()) {
+      return absl::CancelledError("the history was stopped");
+    }
+    CKPTREE_RETURN_IF_ERROR(entries.Look(*steps[i], series.at(i)));
+  }
+  return std::move(entries).Finish();
 }
 
 }  // namespace

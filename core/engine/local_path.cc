@@ -11,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "core/remote/address_cache.h"
+#include "kv/object_store.h"
 
 namespace ckptree {
 namespace {
@@ -66,7 +67,7 @@ absl::StatusOr<std::string> LocalPath(std::string_view where) {
         "%s: a store is made and written in a directory of this machine, not "
         "on '%s': give its path; s3:// and rados:// are for its remote, and "
         "for opening it to read",
-        where, scheme));
+        kv::ShownAddress(where), scheme));
   }
   if (internal::IsRemoteAddress(std::string(where))) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -81,7 +82,7 @@ absl::StatusOr<std::string> LocalPath(std::string_view where) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: a file URL of this machine is file:// and an absolute path, as in "
         "file:///runs/lm",
-        where));
+        kv::ShownAddress(where)));
   }
   return path;
 }

@@ -86,6 +86,39 @@ LeafInfo InfoOf(const schema::TreeEntry& entry) {
   return info;
 }
 
+LeafDetail DetailOf(const kv::Database& database,
+                    std::span<const BaseLeaf* const> records) {
+  LeafDetail detail;
+  base::DigestStream digest;
+  for (const BaseLeaf* leaf : records) {
+    const schema::LeafRecord& record = leaf->record;
+    detail.bytes += record.byte_length;
+    if (record.since_version > detail.since_version) {
+      detail.since_version = record.since_version;
+      detail.since_step = record.since_step;
+    }
+    if (records.size() > 1) digest.Update(leaf->value_digest.view());
+    for (const Statistics& statistics : record.statistics) {
+      if (!detail.statistics.has_value()) detail.statistics.emplace();
+      detail.statistics->Merge(statistics);
+    }
+    detail.chunk_count += record.chunks.size();
+    for (const schema::ChunkRef& ref : record.chunks) {
+      detail.stored_bytes += StoredBytes(database, ref);
+    }
+    for (const schema::Box& box : record.boxes) {
+      detail.boxes.push_back({box.start, box.shape});
+      detail.chunk_shape = box.chunk_shape;
+    }
+  }
+  if (records.size() == 1) {
+    detail.digest = records[0]->value_digest.Hex();
+  } else if (!records.empty()) {
+    detail.digest = digest.Finish().Hex();
+  }
+  return detail;
+}
+
 StepReader::StepReader(std::shared_ptr<Engine> engine, StepRecordPtr record)
     : engine_(std::move(engine)),
       record_(std::move(record)),
@@ -270,10 +303,10 @@ absl::StatusOr<std::optional<LeafInfo>> StepReader::Find(
 }
 
 std::optional<StepReader::RecordName> StepReader::RecordOf(
-    const Path& path) const {
+    std::string_view encoded) const {
   if (parts_.size() != 1) return std::nullopt;
   const Part& part = parts_[0];
-  const auto found = part.tree->Find(path.Encode());
+  const auto found = part.tree->Find(encoded);
   if (!found.ok() || !found->has_value() || !IsLeaf((*found)->entry->kind)) {
     return std::nullopt;
   }
@@ -360,38 +393,25 @@ absl::StatusOr<std::vector<LeafDetail>> StepReader::Details(
       records[owners[p][i]].push_back(read[p][i].get());
     }
   }
-  std::vector<LeafDetail> details(leaves.size());
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
-    LeafDetail& detail = details[i];
-    base::DigestStream digest;
-    for (const BaseLeaf* leaf : records[i]) {
-      const schema::LeafRecord& record = leaf->record;
-      detail.bytes += record.byte_length;
-      if (record.since_version > detail.since_version) {
-        detail.since_version = record.since_version;
-        detail.since_step = record.since_step;
-      }
-      digest.Update(leaf->value_digest.view());
-      for (const Statistics& statistics : record.statistics) {
-        if (!detail.statistics.has_value()) detail.statistics.emplace();
-        detail.statistics->Merge(statistics);
-      }
-      detail.chunk_count += record.chunks.size();
-      for (const schema::ChunkRef& ref : record.chunks) {
-        detail.stored_bytes += StoredBytes(engine_->database(), ref);
-      }
-      for (const schema::Box& box : record.boxes) {
-        detail.boxes.push_back({box.start, box.shape});
-        detail.chunk_shape = box.chunk_shape;
-      }
-    }
-    if (records[i].size() == 1) {
-      detail.digest = records[i][0]->value_digest.Hex();
-    } else if (!records[i].empty()) {
-      detail.digest = digest.Finish().Hex();
-    }
+  std::vector<LeafDetail> details;
+  details.reserve(leaves.size());
+  for (const std::vector<const BaseLeaf*>& of_leaf : records) {
+    details.push_back(internal::DetailOf(engine_->database(), of_leaf));
   }
   return details;
+}
+
+absl::StatusOr<LeafDetail> StepReader::DetailOf(const RecordName& name) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  absl::StatusOr<schema::LeafRecord> record = ReadLeaf(
+      engine_->database(), parts_[0].part,
+      {.place = name.place, .version = name.version, .source = name.source});
+  if (!record.ok()) return Annotate(record.status());
+  BaseLeaf leaf;
+  leaf.value_digest = schema::ValueDigest(*record);
+  leaf.record = *std::move(record);
+  const BaseLeaf* const only = &leaf;
+  return internal::DetailOf(engine_->database(), std::span(&only, 1));
 }
 
 absl::Status StepReader::AddRead(const Path& path,

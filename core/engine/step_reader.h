@@ -73,8 +73,11 @@ class StepReader {
 
     friend bool operator==(const RecordName&, const RecordName&) = default;
   };
-  // Nothing of a tie, of a step of several parts, and where no leaf is.
-  std::optional<RecordName> RecordOf(const Path& path) const;
+  // By its encoded path. Nothing of a tie, of a step of several parts, and
+  // where no leaf is.
+  std::optional<RecordName> RecordOf(std::string_view encoded) const;
+  // Of the leaf whose record that is, as Details() gives it.
+  absl::StatusOr<LeafDetail> DetailOf(const RecordName& name) const;
   // Names the step; an error of a step that another process collected says so.
   absl::Status Annotate(const absl::Status& status) const;
 
@@ -130,6 +133,10 @@ bool HasStepGone(const absl::Status& status);
 
 // What `entry` says, as the public type.
 LeafInfo InfoOf(const schema::TreeEntry& entry);
+
+// What the records of one leaf say, one for each part that holds some of it.
+LeafDetail DetailOf(const kv::Database& database,
+                    std::span<const BaseLeaf* const> records);
 
 }  // namespace ckptree::internal
 

@@ -53,12 +53,30 @@ Store::~Store() {
   new std::shared_ptr<Engine>(std::move(engine_));
 }
 
+namespace {
+
+// An engine and what it hears of its object store have a logger each, and a
+// sink hears one line at a time.
+StoreOptions OneLineAtATime(StoreOptions options) {
+  if (options.log == nullptr) return options;
+  options.log =
+      [log = std::move(options.log), mu = std::make_shared<absl::Mutex>()](
+          LogSeverity severity, std::string_view where, std::string_view text) {
+        const absl::MutexLock lock(mu.get());
+        log(severity, where, text);
+      };
+  return options;
+}
+
+}  // namespace
+
 absl::StatusOr<Store> Store::Create(const std::string& directory,
                                     StoreOptions options) {
   CKPTREE_ASSIGN_OR_RETURN(const std::string path, LocalPath(directory));
   CKPTREE_RETURN_IF_ERROR(kv::CheckMayWrite(path));
-  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
-                           Engine::Create(path, {.store = std::move(options)}));
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::shared_ptr<Engine> engine,
+      Engine::Create(path, {.store = OneLineAtATime(std::move(options))}));
   return Store(std::move(engine));
 }
 
@@ -67,13 +85,15 @@ absl::StatusOr<Store> Store::Open(const std::string& directory,
   if (options.read_only && internal::IsRemoteAddress(directory)) {
     CKPTREE_ASSIGN_OR_RETURN(
         std::shared_ptr<Engine> engine,
-        Engine::OpenByAddress(directory, {.store = std::move(options)}));
+        Engine::OpenByAddress(directory,
+                              {.store = OneLineAtATime(std::move(options))}));
     return Store(std::move(engine));
   }
   CKPTREE_ASSIGN_OR_RETURN(const std::string path, LocalPath(directory));
   if (!options.read_only) CKPTREE_RETURN_IF_ERROR(kv::CheckMayWrite(path));
-  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
-                           Engine::Open(path, {.store = std::move(options)}));
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::shared_ptr<Engine> engine,
+      Engine::Open(path, {.store = OneLineAtATime(std::move(options))}));
   return Store(std::move(engine));
 }
 
@@ -157,8 +177,10 @@ absl::StatusOr<std::vector<StepInfo>> Store::Steps(
   CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckListed());
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
                            engine()->catalog().FindBranch(branch));
+  const auto records = engine()->catalog().Steps(number);
   std::vector<StepInfo> steps;
-  for (const auto& record : engine()->catalog().Steps(number)) {
+  steps.reserve(records.size());
+  for (const auto& record : records) {
     steps.push_back(engine()->catalog().Info(*record));
   }
   return steps;

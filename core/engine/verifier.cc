@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/engine/engine.h"
@@ -51,6 +52,12 @@ class Verifier {
     for (const std::string& note : engine_.notes()) {
       damage_.Add(Finding::Severity::kWarning, note);
     }
+    std::vector<std::string> there;
+    CKPTREE_RETURN_IF_ERROR(engine_.CheckObjectsThere(
+        options_.level == Level::kDeep && options_.steps.empty(), &there));
+    for (std::string& what : there) {
+      damage_.Add(Finding::Severity::kDamage, std::move(what));
+    }
     CKPTREE_RETURN_IF_ERROR(CheckRows(database_, options_.cancelled, &damage_));
     CKPTREE_ASSIGN_OR_RETURN(Moment moment, TakeMoment());
     CKPTREE_RETURN_IF_ERROR(ListVersions(&moment.rows));
@@ -67,9 +74,12 @@ class Verifier {
       ForgetBases(version);
     }
     if (options_.level == Level::kDeep && options_.steps.empty()) {
-      CKPTREE_RETURN_IF_ERROR(CheckSegmentFiles(database_, &moment.rows,
-                                                NewestSettled(),
-                                                options_.cancelled, &damage_));
+      absl::Status status;
+      engine_.arena().execute([&] {
+        status = CheckSegmentFiles(database_, &moment.rows, NewestSettled(),
+                                   options_.cancelled, &damage_);
+      });
+      CKPTREE_RETURN_IF_ERROR(status);
       if (all_whole_) {
         CKPTREE_RETURN_IF_ERROR(
             CheckReferences(database_, &moment, blocks_, trees_, &damage_));
@@ -422,6 +432,12 @@ namespace {
 
 absl::StatusOr<VerifyReport> VerifyOnce(Engine* engine,
                                         const VerifyOptions& options) {
+  // What is here of a store that is read by its address says nothing of what is
+  // there.
+  engine->database().DoubtFetched(true);
+  const absl::Cleanup trust = [engine] {
+    engine->database().DoubtFetched(false);
+  };
   absl::StatusOr<VerifyReport> report = absl::UnknownError("");
   // Removed versions are checked too: none may be freed until then.
   engine->RunPaused([&] { report = Verifier(engine, options).Run(); });
@@ -449,6 +465,11 @@ absl::StatusOr<VerifyReport> Verify(Engine* engine,
                                     const VerifyOptions& options) {
   if (engine->database().following()) {
     CKPTREE_RETURN_IF_ERROR(engine->Refresh());
+  }
+  if (!engine->address().empty()) {
+    // What is wrong with the commits there is found by the check.
+    const absl::Status refreshed = engine->Refresh();
+    if (!absl::IsDataLoss(refreshed)) CKPTREE_RETURN_IF_ERROR(refreshed);
   }
   absl::StatusOr<VerifyReport> report = VerifyOnce(engine, options);
   if (engine->writer() != nullptr) return report;

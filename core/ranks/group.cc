@@ -69,9 +69,6 @@ absl::Status Check(const RankOptions& options) {
     return invalid(absl::StrFormat("a deadline of %s: it must be above zero",
                                    absl::FormatDuration(deadline)));
   }
-  if (!options.store.remote.empty()) {
-    return invalid("ranks do not ship to a remote yet: drop store.remote");
-  }
   if (options.store.read_only) {
     return invalid("a group saves: store.read_only is decided by the rank");
   }

@@ -159,6 +159,10 @@ absl::StatusOr<std::unique_ptr<Member>> Member::Meet(
     StoreOptions store = options.store;
     store.read_only = true;
     store.create_if_missing = false;
+    // Rank 0 ships what all of them save.
+    store.remote.clear();
+    store.durable = Durable::kLocal;
+    store.take_over = false;
     absl::StatusOr<std::shared_ptr<Engine>> engine =
         Engine::Open(directory, {.store = std::move(store),
                                  .file_system = file_system,
@@ -224,10 +228,7 @@ bool Member::Submit(const std::shared_ptr<Save>& save) {
   }
   if (closing_) return false;
   // Which call it is will be known at its turn.
-  const RankMail begun = MailOf(MailKind::kBegun, {save->step, 0});
-  if (const absl::Status posted = mail_.PostOrKeep(begun); !posted.ok()) {
-    engine_->logger().Log(LogSeverity::kWarning, "ranks", posted);
-  }
+  Post(MailOf(MailKind::kBegun, {save->step, 0}));
   queue_.push_back({save, {save->step, 0}});
   stager_.Add(save);
   ++submitted_;
@@ -267,11 +268,7 @@ StepCall Member::NextCall(std::int64_t step) {
   const StepCall call(step, count.next);
   if (std::exchange(count.gave_up, false)) {
     // The coordinator has not come to that yet: it does not fail any more.
-    const absl::Status posted =
-        mail_.PostOrKeep(MailOf(MailKind::kBegun, call));
-    if (!posted.ok()) {
-      engine_->logger().Log(LogSeverity::kWarning, "ranks", posted);
-    }
+    Post(MailOf(MailKind::kBegun, call));
   }
   return call;
 }
@@ -290,6 +287,10 @@ void Member::SayFailed(const StepCall& call, const absl::Status& why) {
   RankMail mail = MailOf(MailKind::kFailed, call);
   mail.code = static_cast<std::uint32_t>(why.raw_code());
   mail.text = std::string(why.message());
+  Post(mail);
+}
+
+void Member::Post(const RankMail& mail) {
   if (const absl::Status posted = mail_.PostOrKeep(mail); !posted.ok()) {
     engine_->logger().Log(LogSeverity::kWarning, "ranks", posted);
   }
@@ -576,9 +577,12 @@ absl::Status Member::AskStore(const schema::RankPlan& plan,
         schema::DecodeStepMeta(**bytes);
     if (!meta.ok()) return unknown(meta.status().message());
     for (const schema::PartOrigin& origin : meta->origins) {
-      if (origin.part == options_.rank && origin.nonce == nonce_) {
-        return absl::OkStatus();
+      if (origin.part != options_.rank || origin.nonce != nonce_) continue;
+      // The folder does not tell what rank 0 waited for.
+      if (options_.store.durable == Durable::kRemote) {
+        return unknown("it is on the disk, and perhaps not in the remote yet");
       }
+      return absl::OkStatus();
     }
     return absl::AbortedError(absl::StrFormat(
         "step %d was saved with a part of another process that is rank %d",

@@ -165,6 +165,8 @@ class Member {
   // It has ended here.
   void EndCall(const StepCall& call);
   void SayFailed(const StepCall& call, const absl::Status& why);
+  // What cannot be written now goes out later.
+  void Post(const schema::RankMail& mail);
   // An error where the coordinator will not come to that call any more.
   absl::Status CheckOrder(const StepCall& call, absl::Time begun,
                           std::uint64_t settled) const;

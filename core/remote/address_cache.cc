@@ -6,12 +6,15 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -22,14 +25,18 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
+#include "core/remote/chain.h"
+#include "core/remote/chain_rows.h"
 #include "core/remote/mirror.h"
 #include "core/remote/remote_objects.h"
+#include "core/remote/remote_segments.h"
 #include "core/remote/row_index.h"
 #include "kv/conditional_put.h"
 #include "kv/file_system.h"
@@ -42,16 +49,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Whether anybody answers there, and which store it is.
+constexpr absl::Duration kTimeOfFirstLook = absl::Minutes(1);
+// Without an index all commits are read.
 constexpr absl::Duration kTimeOfLook = absl::Minutes(30);
 constexpr std::string_view kSegmentsFolder = "segments";
 constexpr std::string_view kPartialPrefix = "making-";
-constexpr std::size_t kMostPointBytes = 128;
+constexpr std::string_view kRowsPrefix = "rows-";
+constexpr std::size_t kMostPointBytes = 256;
 
 absl::Status ErrorOf(const std::error_code& error, const std::string& what) {
   return absl::ErrnoToStatus(error.value(), what);
 }
 
-absl::StatusOr<std::string> CacheRoot(std::string_view uuid) {
+// Of an address a folder of its own: readers of two that have one uuid would be
+// in the way of each other.
+absl::StatusOr<std::string> CacheRoot(std::string_view uuid,
+                                      const std::string& address) {
   const char* const named = std::getenv("XDG_CACHE_HOME");
   const char* const home = std::getenv("HOME");
   std::string root;
@@ -64,24 +78,37 @@ absl::StatusOr<std::string> CacheRoot(std::string_view uuid) {
         "a store that is read by its address needs a folder for what it "
         "fetches: set XDG_CACHE_HOME");
   }
-  return kv::Join(kv::Join(root, "ckptree"), HexOf(uuid));
+  return kv::Join(kv::Join(kv::Join(root, "ckptree"), HexOf(uuid)),
+                  base::DigestOf(address).Hex());
 }
 
-// at-ORDINAL-HASH
-std::string NameOf(const ChainPoint& point) {
-  return absl::StrFormat("at-%d-%s", point.ordinal, point.hash.Hex());
+bool IsDirectoryName(const std::string& name) {
+  return name.starts_with(kRowsPrefix) && !absl::StrContains(name, '.');
 }
 
-std::optional<ChainPoint> PointOf(const std::string& name) {
-  const std::vector<std::string> parts = absl::StrSplit(name, '-');
+// ORDINAL-HASH
+std::string TextOf(const ChainPoint& point) {
+  return absl::StrFormat("%d-%s", point.ordinal, point.hash.Hex());
+}
+
+std::optional<ChainPoint> PointOf(const std::string& text) {
+  const std::vector<std::string> parts = absl::StrSplit(text, '-');
   ChainPoint point;
-  if (parts.size() != 3 || parts[0] != "at" || parts[2].size() != 32 ||
-      !absl::SimpleAtoi(parts[1], &point.ordinal)) {
+  if (parts.size() != 2 || parts[1].size() != 32 ||
+      !absl::SimpleAtoi(parts[0], &point.ordinal)) {
     return std::nullopt;
   }
-  point.hash = base::Digest::FromBytes(absl::HexStringToBytes(parts[2]));
-  return NameOf(point) == name ? std::optional(point) : std::nullopt;
+  point.hash = base::Digest::FromBytes(absl::HexStringToBytes(parts[1]));
+  return TextOf(point) == text ? std::optional(point) : std::nullopt;
 }
+
+// What rows a directory has: all up to one commit, and none that is of a later
+// one than the other, which differs while it is brought on, and after a crash.
+struct Extent {
+  ChainPoint from;
+  ChainPoint to;
+  bool settled() const { return from == to; }
+};
 
 // Of all who use a directory. Null: somebody else has it in a way that does not
 // go with `how`, or it is not there.
@@ -98,85 +125,172 @@ std::shared_ptr<const void> TryHold(const std::string& directory, int how) {
                                      [fd](const void*) { close(fd); });
 }
 
-// Where a directory is that was brought on, for all who use it: a file beside
-// it, never half there.
+// Of who makes or removes directories: one at a time. Null: it cannot be had.
+std::shared_ptr<const void> HoldRoot(const std::string& root) {
+  const int fd = open(kv::Join(root, "making.lock").c_str(),
+                      O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) return nullptr;
+  if (flock(fd, LOCK_EX) != 0) {
+    close(fd);
+    return nullptr;
+  }
+  return std::shared_ptr<const void>(static_cast<const void*>(&kTimeOfLook),
+                                     [fd](const void*) { close(fd); });
+}
+
+// A file beside a directory, never half there: its extent.
 std::string PointFile(const std::string& directory) {
   return directory + ".point";
 }
 
-ChainPoint PointIn(const std::string& directory, const ChainPoint& made_at,
-                   const kv::Options& options) {
-  const absl::StatusOr<std::string> text =
-      kv::ReadFile(options, PointFile(directory), kMostPointBytes);
-  if (!text.ok()) return made_at;
-  return PointOf(*text).value_or(made_at);
+// Beside a directory, too: the segments of its rows.
+std::string ListFile(const std::string& directory) {
+  return directory + ".segments";
 }
 
-absl::Status WritePoint(const std::string& directory, const ChainPoint& point,
-                        const kv::Options& options) {
+std::optional<Extent> ExtentOf(const std::string& directory,
+                               const kv::Options& options) {
+  const absl::StatusOr<std::string> text =
+      kv::ReadFile(options, PointFile(directory), kMostPointBytes);
+  if (!text.ok()) return std::nullopt;
+  const std::vector<std::string> points = absl::StrSplit(*text, '\n');
+  if (points.size() != 2) return std::nullopt;
+  const std::optional<ChainPoint> from = PointOf(points[0]);
+  const std::optional<ChainPoint> to = PointOf(points[1]);
+  if (!from.has_value() || !to.has_value()) return std::nullopt;
+  return Extent{*from, *to};
+}
+
+absl::Status WriteExtent(const std::string& directory, const Extent& extent,
+                         const kv::Options& options) {
   const std::string partial = PointFile(directory) + "." + kv::NewWriteId();
-  CKPTREE_RETURN_IF_ERROR(kv::WriteFile(options, partial, NameOf(point)));
+  CKPTREE_RETURN_IF_ERROR(kv::WriteFile(
+      options, partial, TextOf(extent.from) + "\n" + TextOf(extent.to)));
   return kv::RenameFile(options, partial, PointFile(directory));
 }
 
+// Of who reads a directory, shared, or brings it on. Waits.
+absl::StatusOr<CacheTurn> TakeTurn(const std::string& directory, int how) {
+  const int fd = open((directory + ".advance").c_str(),
+                      O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "locking " + directory);
+  while (flock(fd, how) != 0) {
+    if (errno == EINTR) continue;
+    const absl::Status failed =
+        absl::ErrnoToStatus(errno, "locking " + directory);
+    close(fd);
+    return failed;
+  }
+  return CacheTurn(static_cast<const void*>(&kTimeOfLook),
+                   [fd](const void*) { close(fd); });
+}
+
+void Remove(const std::string& directory) {
+  std::error_code error;
+  fs::remove_all(directory, error);
+  for (const char* beside : {".point", ".segments", ".advance", ".lock"}) {
+    fs::remove(directory + beside, error);
+  }
+}
+
 // Older directories that nobody has, and segments that no directory has.
-void Clean(const std::string& root, const std::string& kept) {
+void Clean(const std::string& root, const std::string& kept,
+           const kv::Options& options) {
   std::error_code error;
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(root, error)) {
     names.push_back(entry.path().filename().string());
   }
+  std::set<std::string> needed;
   for (const std::string& name : names) {
     const std::string path = kv::Join(root, name);
-    if (name == kept || !PointOf(name).has_value()) continue;
-    if (const auto alone = TryHold(path, LOCK_EX)) {
-      fs::remove_all(path, error);
-      fs::remove(PointFile(path), error);
-      fs::remove(path + ".advance", error);
-      fs::remove(path + ".lock", error);
+    if (!IsDirectoryName(name)) continue;
+    if (name != kept) {
+      if (const auto alone = TryHold(path, LOCK_EX)) {
+        Remove(path);
+        continue;
+      }
+    }
+    const auto segments = ReadSegmentList(options, ListFile(path));
+    if (!segments.ok()) return;  // Somebody is at it.
+    for (const auto& [key, living] : *segments) {
+      needed.insert(HexOf(living.segment.attempt));
     }
   }
   for (const auto& entry :
        fs::directory_iterator(kv::Join(root, kSegmentsFolder), error)) {
-    if (fs::hard_link_count(entry.path(), error) == 1 && !error &&
-        entry.path().extension().empty()) {
+    if (entry.path().extension().empty() &&
+        !needed.contains(entry.path().filename().string())) {
       fs::remove(entry.path(), error);
     }
   }
 }
 
-// The newest that is there.
-std::optional<ChainPoint> NewestOf(const std::string& root) {
+// Those that are there, the newest first.
+std::vector<std::string> DirectoriesIn(const std::string& root,
+                                       const kv::Options& options) {
+  std::vector<std::pair<std::uint64_t, std::string>> found;
   std::error_code error;
-  std::optional<ChainPoint> newest;
   for (const auto& entry : fs::directory_iterator(root, error)) {
-    const auto point = PointOf(entry.path().filename().string());
-    if (point.has_value() &&
-        (!newest.has_value() || newest->ordinal < point->ordinal)) {
-      newest = point;
+    if (!IsDirectoryName(entry.path().filename().string())) continue;
+    const std::string path = entry.path().string();
+    if (const auto extent = ExtentOf(path, options)) {
+      found.emplace_back(extent->from.ordinal, path);
     }
   }
-  return newest;
+  std::sort(found.rbegin(), found.rend());
+  std::vector<std::string> directories;
+  for (auto& [ordinal, path] : found) directories.push_back(std::move(path));
+  return directories;
 }
 
-// Whether nothing was shipped behind the commit. False where the chain does not
-// go on from it.
-absl::StatusOr<bool> IsNewest(ChainPoint point, kv::ObjectStore& store,
-                              const std::string& uuid, const kv::Call& call) {
+absl::StatusOr<std::optional<std::string>> GetCommit(kv::ObjectStore& store,
+                                                     const std::string& uuid,
+                                                     std::uint64_t ordinal,
+                                                     const kv::Call& call) {
+  return GetObject(store, RemoteCommitName(uuid, ordinal),
+                   kv::ObjectStore::kMaxConditionalBytes, call);
+}
+
+// Whether the very commit is there; then all before it were, too.
+absl::StatusOr<bool> IsThere(const ChainPoint& point, kv::ObjectStore& store,
+                             const std::string& uuid, const kv::Call& call) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
+                           GetCommit(store, uuid, point.ordinal, call));
+  return bytes.has_value() && base::DigestOf(*bytes) == point.hash;
+}
+
+enum class Standing : std::uint8_t {
+  kNewest,   // Nothing was shipped behind it.
+  kBehind,   // Something was.
+  kForeign,  // It is not of what is there.
+};
+
+// Of a commit, which moves on past opens and closes. That nothing is behind it
+// says nothing of itself: unless it `is_proven`, it is looked for.
+absl::StatusOr<Standing> StandingOf(ChainPoint* at, bool is_proven,
+                                    kv::ObjectStore& store,
+                                    const std::string& uuid,
+                                    const kv::Call& call) {
+  ChainPoint& point = *at;
   while (true) {
-    CKPTREE_ASSIGN_OR_RETURN(
-        const std::optional<std::string> bytes,
-        GetObject(store, RemoteCommitName(uuid, point.ordinal + 1),
-                  kv::ObjectStore::kMaxConditionalBytes, call));
-    if (!bytes.has_value()) return true;
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
+                             GetCommit(store, uuid, point.ordinal + 1, call));
+    if (!bytes.has_value()) break;
     const absl::StatusOr<schema::RemoteCommit> commit =
         schema::DecodeRemoteCommit(*bytes);
-    if (!commit.ok() || commit->before != point.hash ||
-        commit->shape == schema::RemoteCommit::Shape::kShip) {
-      return false;
+    // What is wrong with it is told by who reads the chain.
+    if (!commit.ok()) return Standing::kBehind;
+    if (commit->before != point.hash) return Standing::kForeign;
+    if (commit->shape == schema::RemoteCommit::Shape::kShip) {
+      return Standing::kBehind;
     }
     point = {point.ordinal + 1, base::DigestOf(*bytes)};
+    is_proven = true;
   }
+  if (is_proven) return Standing::kNewest;
+  CKPTREE_ASSIGN_OR_RETURN(const bool there, IsThere(point, store, uuid, call));
+  return there ? Standing::kNewest : Standing::kForeign;
 }
 
 }  // namespace
@@ -190,85 +304,220 @@ bool IsRemoteAddress(const std::string& where) {
       kv::Join(where.substr(kFile.size()), kRemoteStoreName), error);
 }
 
+namespace {
+
+absl::StatusOr<std::shared_ptr<RemoteSegments>> SegmentsOf(
+    const CachedStore& cached, const std::string& folder,
+    const kv::Options& options) {
+  auto segments = std::make_shared<RemoteSegments>(
+      cached.store, cached.uuid, ListFile(cached.directory), folder, options);
+  CKPTREE_RETURN_IF_ERROR(segments->Load());
+  return segments;
+}
+
+// One that is as the store is there now; nothing where there is none.
+absl::StatusOr<std::optional<CachedStore>> FindCached(
+    CachedStore draft, const std::string& root, const std::string& folder,
+    const kv::Options& options, const kv::Call& call, CacheTurn* turn) {
+  for (const std::string& directory : DirectoriesIn(root, options)) {
+    CachedStore cached = draft;
+    cached.directory = directory;
+    cached.hold = TryHold(directory, LOCK_SH);
+    if (cached.hold == nullptr) continue;
+    CKPTREE_ASSIGN_OR_RETURN(*turn, TakeTurn(directory, LOCK_SH));
+    const std::optional<Extent> extent = ExtentOf(directory, options);
+    auto segments = SegmentsOf(cached, folder, options);
+    if (!segments.ok()) {
+      // Of no use without its list.
+      cached.hold.reset();
+      if (const auto alone = TryHold(directory, LOCK_EX)) Remove(directory);
+      continue;
+    }
+    // What a crash left half-way.
+    if (!extent.has_value() || !extent->settled()) continue;
+    ChainPoint point = extent->to;
+    CKPTREE_ASSIGN_OR_RETURN(const Standing standing,
+                             StandingOf(&point, /*is_proven=*/false,
+                                        *cached.store, cached.uuid, call));
+    if (standing == Standing::kForeign) continue;
+    if (standing == Standing::kBehind) break;  // Others are more so.
+    // The next look begins there. Who fails to say so looks at more.
+    if (point != extent->to) {
+      WriteExtent(directory, {point, point}, options).IgnoreError();
+    }
+    cached.segments = *std::move(segments);
+    cached.proven->Set(point);
+    return cached;
+  }
+  turn->reset();
+  return std::nullopt;
+}
+
+}  // namespace
+
 absl::StatusOr<CachedStore> CacheOf(const std::string& address,
-                                    const kv::Options& options) {
-  const kv::Call call = kv::Call::Within(kTimeOfLook);
-  CKPTREE_ASSIGN_OR_RETURN(
-      std::unique_ptr<kv::ObjectStore> store,
-      kv::OpenObjectStore(address, kv::ObjectStoreOptions(), call));
+                                    const kv::Options& options,
+                                    std::shared_ptr<RemoteTrouble> trouble,
+                                    CacheTurn* turn) {
+  const kv::Call first = kv::Call::Within(kTimeOfFirstLook);
+  CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<kv::ObjectStore> store,
+                           OpenAttended(address, std::move(trouble), first));
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<schema::RemoteStore> there,
-                           FindRemoteStore(*store, call));
+                           FindRemoteStore(*store, first));
   if (!there.has_value()) {
     return absl::NotFoundError(
         absl::StrFormat("there is no store in %s", address));
   }
-  CKPTREE_ASSIGN_OR_RETURN(const std::string root, CacheRoot(there->uuid));
-  const std::string segments = kv::Join(root, kSegmentsFolder);
+  const kv::Call call = kv::Call::Within(kTimeOfLook);
+  CKPTREE_ASSIGN_OR_RETURN(const std::string root,
+                           CacheRoot(there->uuid, store->address()));
+  const std::string folder = kv::Join(root, kSegmentsFolder);
   std::error_code error;
-  fs::create_directories(segments, error);
-  if (error) return ErrorOf(error, "making " + segments);
-  const std::shared_ptr<kv::ObjectStore> shared = std::move(store);
-  if (const std::optional<ChainPoint> newest = NewestOf(root)) {
-    CachedStore cached{kv::Join(root, NameOf(*newest)), nullptr, shared,
-                       there->uuid};
-    cached.hold = TryHold(cached.directory, LOCK_SH);
-    if (cached.hold != nullptr) {
-      const ChainPoint point = PointIn(cached.directory, *newest, options);
-      CKPTREE_ASSIGN_OR_RETURN(const bool is_newest,
-                               IsNewest(point, *shared, there->uuid, call));
-      if (is_newest) return cached;
-    }
-  }
-  const std::string partial =
-      kv::Join(root, std::string(kPartialPrefix) + kv::NewWriteId());
+  fs::create_directories(folder, error);
+  if (error) return ErrorOf(error, "making " + folder);
+  CachedStore made{"",          nullptr, std::move(store),
+                   there->uuid, nullptr, std::make_shared<ProvenPoint>()};
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<CachedStore> found,
+                           FindCached(made, root, folder, options, call, turn));
+  if (found.has_value()) return *std::move(found);
+  const std::string id = kv::NewWriteId();
+  const std::string partial = kv::Join(root, std::string(kPartialPrefix) + id);
   const absl::Cleanup remove = [&] {
     std::error_code ignored;
     fs::remove_all(partial, ignored);
   };
   ChainPoint point;
+  LivingSegments segments;
+  CKPTREE_RETURN_IF_ERROR(MakeMirror(*made.store, there->uuid, partial, options,
+                                     &segments, &point));
+  // A name of its own: one of the same commits may have been brought on since,
+  // by a store that has them, too.
+  made.directory = kv::Join(root, std::string(kRowsPrefix) + id);
+  const auto alone = HoldRoot(root);
   CKPTREE_RETURN_IF_ERROR(
-      MakeMirror(*shared, there->uuid, partial, segments, options, {}, &point));
-  const std::string directory = kv::Join(root, NameOf(point));
-  fs::rename(partial, directory, error);
-  // Another process made the same.
-  if (error && !fs::exists(directory)) {
-    return ErrorOf(error, "renaming to " + directory);
-  }
-  CachedStore made{directory, TryHold(directory, LOCK_SH), shared, there->uuid};
+      WriteSegmentList(options, ListFile(made.directory), segments));
+  CKPTREE_RETURN_IF_ERROR(WriteExtent(made.directory, {point, point}, options));
+  fs::rename(partial, made.directory, error);
+  if (error) return ErrorOf(error, "renaming to " + made.directory);
+  made.hold = TryHold(made.directory, LOCK_SH);
   if (made.hold == nullptr) {
     return absl::UnavailableError(absl::StrFormat(
-        "%s was removed while it was opened: try again", directory));
+        "%s was removed while it was opened: try again", made.directory));
   }
-  Clean(root, NameOf(point));
+  CKPTREE_ASSIGN_OR_RETURN(*turn, TakeTurn(made.directory, LOCK_SH));
+  made.proven->Set(point);
+  CKPTREE_ASSIGN_OR_RETURN(made.segments, SegmentsOf(made, folder, options));
+  Clean(root, std::string(kRowsPrefix) + id, options);
   return made;
 }
 
-absl::Status AdvanceCache(const CachedStore& cached,
-                          const kv::Options& options) {
+absl::StatusOr<CacheTurn> AdvanceCache(const CachedStore& cached,
+                                       const kv::Options& options) {
+  const std::string& directory = cached.directory;
   const kv::Call call = kv::Call::Within(kTimeOfLook);
-  const std::optional<ChainPoint> made_at =
-      PointOf(fs::path(cached.directory).filename().string());
-  if (!made_at.has_value()) {
-    return absl::InternalError(cached.directory + " is no mirror");
+  const auto foreign = [&] {
+    return absl::DataLossError(absl::StrFormat(
+        "what is in %s does not go on from what was read of it: the objects "
+        "were put back, or are another copy's. Open it again",
+        cached.store->address()));
+  };
+  const auto extent_now = [&]() -> absl::StatusOr<Extent> {
+    if (const auto extent = ExtentOf(directory, options)) return *extent;
+    return absl::UnavailableError(
+        absl::StrFormat("%s is gone: open the store again", directory));
+  };
+  {
+    CKPTREE_ASSIGN_OR_RETURN(CacheTurn turn, TakeTurn(directory, LOCK_SH));
+    CKPTREE_ASSIGN_OR_RETURN(const Extent extent, extent_now());
+    if (extent.settled()) {
+      ChainPoint point = extent.to;
+      CKPTREE_ASSIGN_OR_RETURN(const Standing standing,
+                               StandingOf(&point, point == cached.proven->Get(),
+                                          *cached.store, cached.uuid, call));
+      if (standing == Standing::kForeign) return foreign();
+      if (standing == Standing::kNewest) {
+        if (point != extent.to) {
+          WriteExtent(directory, {point, point}, options).IgnoreError();
+        }
+        cached.proven->Set(point);
+        return turn;
+      }
+    }
   }
-  ChainPoint point = PointIn(cached.directory, *made_at, options);
-  CKPTREE_ASSIGN_OR_RETURN(const bool is_newest,
-                           IsNewest(point, *cached.store, cached.uuid, call));
-  if (is_newest) return absl::OkStatus();
-  const std::string root = fs::path(cached.directory).parent_path().string();
-  // One process at a time: from where the last one brought it.
-  const int fd = open((cached.directory + ".advance").c_str(),
-                      O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "locking " + cached.directory);
-  const absl::Cleanup unlock = [fd] { close(fd); };
-  if (flock(fd, LOCK_EX) != 0) {
-    return absl::ErrnoToStatus(errno, "locking " + cached.directory);
+  CKPTREE_ASSIGN_OR_RETURN(CacheTurn turn, TakeTurn(directory, LOCK_EX));
+  // From where the last one brought it.
+  CKPTREE_ASSIGN_OR_RETURN(Extent extent, extent_now());
+  if (!extent.settled()) {
+    CKPTREE_ASSIGN_OR_RETURN(
+        const bool there, IsThere(extent.to, *cached.store, cached.uuid, call));
+    if (!there) return foreign();
   }
-  point = PointIn(cached.directory, *made_at, options);
+  const std::string list = ListFile(directory);
+  CKPTREE_ASSIGN_OR_RETURN(const LivingSegments segments,
+                           ReadSegmentList(options, list));
+  LivingSegments newest;
+  std::size_t listed = 0;
+  const auto keep = [&](const LivingSegments& all,
+                        const ChainPoint& to) -> absl::Status {
+    newest = all;
+    // Rows that name these are there until the others come.
+    LivingSegments both = all;
+    both.insert(segments.begin(), segments.end());
+    listed = both.size();
+    CKPTREE_RETURN_IF_ERROR(WriteSegmentList(options, list, both));
+    return WriteExtent(directory, {extent.from, to}, options);
+  };
+  CKPTREE_RETURN_IF_ERROR(AdvanceMirror(*cached.store, cached.uuid, directory,
+                                        options, segments, keep, &extent.from));
+  if (listed != newest.size()) {
+    CKPTREE_RETURN_IF_ERROR(WriteSegmentList(options, list, newest));
+  }
   CKPTREE_RETURN_IF_ERROR(
-      AdvanceMirror(*cached.store, cached.uuid, cached.directory,
-                    kv::Join(root, kSegmentsFolder), options, &point));
-  return WritePoint(cached.directory, point, options);
+      WriteExtent(directory, {extent.from, extent.from}, options));
+  cached.proven->Set(extent.from);
+  return turn;
+}
+
+absl::Status CheckObjects(const CachedStore& cached, bool all,
+                          std::vector<std::string>* damage) {
+  const kv::Call call = kv::Call::Within(kTimeOfLook);
+  RemoteChain chain(cached.store.get(), cached.uuid);
+  ChainRows rows(cached.uuid, /*keeps_rows=*/false);
+  const auto pass = [](const schema::RemoteRow&) { return absl::OkStatus(); };
+  const absl::Status read = all ? rows.ReadOn(&chain, *cached.store, call, pass)
+                                : rows.Read(&chain, *cached.store, call, pass,
+                                            [] { return absl::OkStatus(); });
+  if (absl::IsDataLoss(read)) {
+    damage->emplace_back(read.message());
+    return absl::OkStatus();
+  }
+  CKPTREE_RETURN_IF_ERROR(read);
+  // After the rows: what they name was there by then.
+  std::map<std::string, std::uint64_t> sizes;
+  for (bool more = true; more;) {
+    CKPTREE_ASSIGN_OR_RETURN(
+        const kv::ObjectPage page,
+        cached.store->List(RemoteSegmentPrefix(cached.uuid),
+                           sizes.empty() ? "" : sizes.rbegin()->first, call));
+    for (const kv::ObjectInfo& info : page.objects) {
+      sizes[info.name] = info.size;
+    }
+    more = page.more && !page.objects.empty();
+  }
+  for (const auto& [key, living] : rows.index().segments()) {
+    const std::string name =
+        RemoteSegmentName(cached.uuid, living.era, living.segment);
+    const auto found = sizes.find(name);
+    if (found == sizes.end()) {
+      damage->push_back(absl::StrFormat("%s is missing in %s", name,
+                                        cached.store->address()));
+    } else if (found->second != living.segment.bytes) {
+      damage->push_back(absl::StrFormat("%s in %s has %d bytes instead of %d",
+                                        name, cached.store->address(),
+                                        found->second, living.segment.bytes));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace ckptree::internal

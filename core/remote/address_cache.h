@@ -8,8 +8,15 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "core/remote/attended_store.h"
+#include "core/remote/row_index.h"
+#include "kv/far_segments.h"
 #include "kv/object_store.h"
 #include "kv/options.h"
 
@@ -19,6 +26,28 @@ namespace ckptree::internal {
 // or file:///folder where that is the folder of one.
 bool IsRemoteAddress(const std::string& where);
 
+// The newest commit of which this process knows that it is in the store of its
+// address. Thread-safe.
+class ProvenPoint {
+ public:
+  ChainPoint Get() const {
+    const absl::MutexLock lock(&mutex_);
+    return point_;
+  }
+  void Set(const ChainPoint& point) {
+    const absl::MutexLock lock(&mutex_);
+    point_ = point;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  ChainPoint point_ ABSL_GUARDED_BY(mutex_);
+};
+
+// While it lives nobody brings the directory on: what is read of it now is what
+// was compared with the objects.
+using CacheTurn = std::shared_ptr<const void>;
+
 // A directory with the store as it is there now.
 struct CachedStore {
   std::string directory;
@@ -26,20 +55,38 @@ struct CachedStore {
   std::shared_ptr<const void> hold;
   std::shared_ptr<kv::ObjectStore> store;
   std::string uuid;
+  std::shared_ptr<kv::FarSegments> segments;
+  std::shared_ptr<ProvenPoint> proven;
 };
 
-// In $XDG_CACHE_HOME/ckptree/<uuid>, or ~/.cache/ckptree/<uuid>: made anew
-// where the store has new commits, with the segments that are there already.
-// What nobody uses any more is removed. Safe to delete while nobody reads.
-// Shared by processes. kNotFound: there is no store, or nothing was shipped
-// yet.
+// In $XDG_CACHE_HOME/ckptree/<uuid>, or ~/.cache/ckptree/<uuid>, a folder for
+// each address: its rows, made anew where the store has new commits, and the
+// leaf records that were read. What nobody uses any more is removed. Safe to
+// delete while nobody reads. Shared by processes. `turn` is for opening it.
+// kNotFound: there is no store, or nothing was shipped yet. kUnavailable,
+// within about a minute: nobody answers there.
+//
+// Two stores may have one uuid, and one commit in common, and the objects of an
+// address may be replaced. So a directory is used only where its newest commit
+// is in the object store, by its hash, which is that of all before it.
 absl::StatusOr<CachedStore> CacheOf(const std::string& address,
-                                    const kv::Options& options);
+                                    const kv::Options& options,
+                                    std::shared_ptr<RemoteTrouble> trouble,
+                                    CacheTurn* turn);
 
 // Brings the directory up to what is there now: one request where that is
-// nothing new. Processes take turns.
-absl::Status AdvanceCache(const CachedStore& cached,
-                          const kv::Options& options);
+// nothing new. Processes take turns; refresh what is read before the turn is
+// given back. kDataLoss: what is there does not go on from what the directory
+// has. Objects that were put back to an older state, by which nothing is added,
+// are not noticed.
+absl::StatusOr<CacheTurn> AdvanceCache(const CachedStore& cached,
+                                       const kv::Options& options);
+
+// Reads the commits there once more, those that an open reads, or all, and
+// looks whether their segments are there with their sizes. What is damaged is
+// said in `damage`; the status is of all else.
+absl::Status CheckObjects(const CachedStore& cached, bool all,
+                          std::vector<std::string>* damage);
 
 }  // namespace ckptree::internal
 

@@ -3,9 +3,12 @@
 #include "core/remote/chain.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -30,6 +33,18 @@ using schema::RemoteCommit;
 
 // Commits that are read one by one before many are asked for at once.
 constexpr int kReadAlone = 4;
+
+// How often a commit that does not read as one is looked at.
+constexpr int kMostLooks = 4;
+constexpr absl::Duration kLookPause = absl::Milliseconds(500);
+
+void Pause(absl::Duration time, const std::stop_token& stop) {
+  std::mutex alone;
+  std::condition_variable_any never;
+  std::unique_lock lock(alone);
+  never.wait_for(lock, stop, absl::ToChronoMilliseconds(time),
+                 [] { return false; });
+}
 
 RemoteCommit WithoutRows(RemoteCommit commit) {
   commit.rows.clear();
@@ -77,6 +92,33 @@ absl::StatusOr<RemoteCommit> RemoteChain::Check(
   }
   if (commit->ceiling < ceiling_) {
     return wrong(absl::StatusCode::kDataLoss, "its version ceiling is lower");
+  }
+  return commit;
+}
+
+absl::StatusOr<RemoteCommit> RemoteChain::CheckAgain(
+    std::uint64_t ordinal, bool any_may_come, std::string* bytes,
+    const kv::Call& call) const {
+  absl::StatusOr<RemoteCommit> commit = Check(ordinal, *bytes);
+  for (int looks = 1; absl::IsDataLoss(commit.status()); ++looks) {
+    if (looks == kMostLooks) {
+      return absl::UnavailableError(commit.status().message());
+    }
+    Pause(kLookPause, call.cancelled);
+    CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> again,
+                             Get(ordinal, call));
+    if (!again.has_value()) {
+      return absl::UnavailableError(absl::StrFormat("%s; then it was not there",
+                                                    commit.status().message()));
+    }
+    if (*again == *bytes) {
+      const bool none = !schema::DecodeRemoteCommit(*bytes).ok();
+      return none && any_may_come
+                 ? absl::UnavailableError(commit.status().message())
+                 : commit.status();
+    }
+    *bytes = *std::move(again);
+    commit = Check(ordinal, *bytes);
   }
   return commit;
 }
@@ -134,6 +176,7 @@ absl::Status RemoteChain::ReadOn(TakeFn take, const kv::Call& call) {
   // behind an index there are few.
   std::size_t at_once = 1;
   int alone = 0;
+  bool looked_again = false;
   while (true) {
     const std::uint64_t first = ordinal_ + 1;
     std::vector<absl::StatusOr<std::optional<std::string>>> found(
@@ -151,7 +194,7 @@ absl::Status RemoteChain::ReadOn(TakeFn take, const kv::Call& call) {
     for (std::size_t i = 0; i < at_once; ++i) {
       CKPTREE_RETURN_IF_ERROR(found[i].status());
       if (!found[i]->has_value()) {
-        if (at_once == 1) {
+        if (at_once == 1 || looked_again) {
           if (!end_was_listed_) {
             CKPTREE_ASSIGN_OR_RETURN(end_was_listed_, IsEnd(call));
           }
@@ -159,11 +202,15 @@ absl::Status RemoteChain::ReadOn(TakeFn take, const kv::Call& call) {
         }
         // The slowest of many requests took its time: one more look, so that
         // who takes over from a writer that never pauses is not always late.
+        // One alone: such a writer may always be there first.
+        looked_again = true;
         next = 1;
         break;
       }
-      const std::string& bytes = **found[i];
-      CKPTREE_ASSIGN_OR_RETURN(RemoteCommit commit, Check(first + i, bytes));
+      std::string& bytes = **found[i];
+      CKPTREE_ASSIGN_OR_RETURN(
+          RemoteCommit commit,
+          CheckAgain(first + i, /*any_may_come=*/era_ != 0, &bytes, call));
       CKPTREE_RETURN_IF_ERROR(take(commit));
       // Rule 3 holds also where it is seen by reading.
       if (era_ != 0 && commit.era != era_ && fenced_.ok()) Fence(commit);
@@ -205,7 +252,7 @@ absl::Status RemoteChain::Append(RemoteCommit draft, const kv::Call& call) {
   draft.uuid = uuid_;
   draft.ordinal = ordinal_ + 1;
   draft.before = hash_;
-  draft.write_id = NewRemoteId();
+  if (draft.write_id.empty()) draft.write_id = NewRemoteId();
   draft.era = is_open ? draft.ordinal : era_;
   draft.ceiling = std::max(draft.ceiling, ceiling_);
   draft.made_ns = absl::GetCurrentTimeNanos();
@@ -236,17 +283,9 @@ absl::Status RemoteChain::Settle(const kv::Call& call) {
         "whether commit %d is in %s is not known yet: %s",
         pending_->commit.ordinal, store_->address(), unknown.message()));
   }
-  if (answer->outcome == kv::PutOutcome::kCreated) {
-    Pending done = *std::move(pending_);
-    pending_.reset();
-    if (done.commit.shape == RemoteCommit::Shape::kOpen) {
-      era_ = done.commit.ordinal;
-    }
-    Saw(std::move(done.commit), base::DigestOf(done.bytes));
-    return absl::OkStatus();
-  }
+  if (answer->outcome == kv::PutOutcome::kCreated) return Settled();
   // Another's. Whose it is, is looked at before anything is said.
-  const absl::StatusOr<std::optional<std::string>> there =
+  absl::StatusOr<std::optional<std::string>> there =
       Get(pending_->commit.ordinal, call);
   if (!there.ok() || !there->has_value()) {
     return absl::UnavailableError(absl::StrFormat(
@@ -255,7 +294,12 @@ absl::Status RemoteChain::Settle(const kv::Call& call) {
         there.ok() ? "it is not there" : there.status().message()));
   }
   CKPTREE_ASSIGN_OR_RETURN(const RemoteCommit by,
-                           Check(pending_->commit.ordinal, **there));
+                           CheckAgain(pending_->commit.ordinal,
+                                      /*any_may_come=*/true, &**there, call));
+  if (by.write_id == pending_->commit.write_id) {
+    // The answer before came from something between.
+    return Settled();
+  }
   const bool is_open = pending_->commit.shape == RemoteCommit::Shape::kOpen;
   pending_.reset();
   if (is_open) {
@@ -265,6 +309,16 @@ absl::Status RemoteChain::Settle(const kv::Call& call) {
   }
   Fence(by);
   return fenced_;
+}
+
+absl::Status RemoteChain::Settled() {
+  Pending done = *std::move(pending_);
+  pending_.reset();
+  if (done.commit.shape == RemoteCommit::Shape::kOpen) {
+    era_ = done.commit.ordinal;
+  }
+  Saw(std::move(done.commit), base::DigestOf(done.bytes));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<absl::Time> RemoteChain::NewestTime(const kv::Call& call) {

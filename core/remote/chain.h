@@ -56,8 +56,8 @@ class RemoteChain {
   void Forget();
 
   // Asks for a commit behind the newest that was seen: of `draft` all but
-  // shape, rows, segments, local, from, to, host and pid is filled in. OK: it
-  // is in the chain.
+  // shape, rows, segments, local, from, to, host and pid is filled in, and the
+  // write id, where it has none yet. OK: it is in the chain.
   //
   //   kAborted      of an open: another commit came first, and is to be read;
   //                 then the open may be made anew
@@ -89,10 +89,19 @@ class RemoteChain {
   // Decodes it and looks whether it goes on from the newest.
   absl::StatusOr<schema::RemoteCommit> Check(std::uint64_t ordinal,
                                              const std::string& bytes) const;
+  // The same, which reads again what does not hold: a proxy may have answered.
+  // kDataLoss: the same bytes came again, after a pause. kUnavailable: others
+  // each time, or with `any_may_come` what does not even decode. `bytes` are
+  // what came last.
+  absl::StatusOr<schema::RemoteCommit> CheckAgain(std::uint64_t ordinal,
+                                                  bool any_may_come,
+                                                  std::string* bytes,
+                                                  const kv::Call& call) const;
   // True where nothing stands behind the end of the chain. kDataLoss: something
   // does, and what would be between them is gone.
   absl::StatusOr<bool> IsEnd(const kv::Call& call) const;
   void Saw(schema::RemoteCommit commit, const base::Digest& hash);
+  absl::Status Settled();  // What was asked for is there.
   void Fence(const schema::RemoteCommit& by);
 
   kv::ObjectStore* const store_;

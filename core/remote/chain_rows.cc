@@ -105,15 +105,15 @@ absl::Status ChainRows::ReadOn(RemoteChain* chain, kv::ObjectStore& store,
 }
 
 absl::StatusOr<std::optional<std::uint64_t>> ChainRows::PlaceOf(
-    const std::string& directory, const std::string& address,
-    std::uint64_t ordinal) const {
+    const std::string& local, const std::string& directory,
+    const std::string& address, std::uint64_t ordinal) const {
   std::uint64_t place = 0;
   std::uint64_t place_at = 0;
   const schema::RemoteDirectory* other = nullptr;
   bool ships = false;
   for (const schema::RemoteDirectory& one : index_->directories()) {
     ships |= one.shipped_at > 0;
-    if (one.local == local_) {
+    if (one.local == local) {
       place = one.to;
       place_at = one.to_at;
     } else if (one.shipped_at > 0 &&
@@ -147,6 +147,13 @@ absl::StatusOr<std::optional<std::uint64_t>> ChainRows::PlaceOf(
       "open the directory without a remote to read it, and copy what is "
       "to stay; an empty directory with this remote fetches the other",
       directory, place + 1, ordinal, who, address));
+}
+
+std::uint64_t ChainRows::ShippedAt(const std::string& local) const {
+  for (const schema::RemoteDirectory& one : index_->directories()) {
+    if (one.local == local) return one.shipped_at;
+  }
+  return 0;
 }
 
 absl::StatusOr<std::set<RowName>> ChainRows::Differences(

@@ -36,11 +36,9 @@ bool ShipsAnything(const schema::RemoteIndex& index);
 // Confined to one thread at a time.
 class ChainRows {
  public:
-  // What the chain of the store `uuid` says of the directory `local`.
-  // `keeps_rows` as of RowIndex; Differences() needs it.
-  ChainRows(std::string uuid, std::string local, bool keeps_rows)
+  // Of the store `uuid`. `keeps_rows` as of RowIndex; Differences() needs it.
+  ChainRows(std::string uuid, bool keeps_rows)
       : uuid_(std::move(uuid)),
-        local_(std::move(local)),
         keeps_rows_(keeps_rows),
         index_(std::make_unique<RowIndex>(uuid_, keeps_rows)) {}
 
@@ -58,12 +56,15 @@ class ChainRows {
   std::unique_ptr<RowIndex> TakeIndex() { return std::move(index_); }
 
   // Rules 10 and 11 of tests/remote/model.py: up to which of its commits the
-  // directory, which is at `ordinal`, was shipped; nothing where only its rows
-  // can tell: equal ones are, all else is kFailedPrecondition.
-  // kFailedPrecondition, naming the directory and the other: it must not go on.
+  // directory that is known as `local`, and is at `ordinal`, was shipped;
+  // nothing where only its rows can tell: equal ones are, all else is
+  // kFailedPrecondition. kFailedPrecondition, naming the directory and the
+  // other: it must not go on.
   absl::StatusOr<std::optional<std::uint64_t>> PlaceOf(
-      const std::string& directory, const std::string& address,
-      std::uint64_t ordinal) const;
+      const std::string& local, const std::string& directory,
+      const std::string& address, std::uint64_t ordinal) const;
+  // The newest commit by which `local` shipped something; 0: none.
+  std::uint64_t ShippedAt(const std::string& local) const;
   // The names of rows in which the database is another than the chain.
   absl::StatusOr<std::set<RowName>> Differences(
       const kv::Database& database) const;
@@ -74,7 +75,6 @@ class ChainRows {
   void Note(const schema::RemoteRow& row);
 
   const std::string uuid_;
-  const std::string local_;
   const bool keeps_rows_;
   std::unique_ptr<RowIndex> index_;
   std::map<RowName, base::Digest> rows_;

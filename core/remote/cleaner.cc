@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -53,12 +55,12 @@ std::uint64_t EraOf(std::string_view name) {
 
 absl::Status ForEachObject(
     kv::ObjectStore& store, const std::string& prefix, const kv::Call& call,
-    absl::FunctionRef<void(const std::string& name)> take) {
+    absl::FunctionRef<void(const kv::ObjectInfo& object)> take) {
   std::string after;
   while (true) {
     CKPTREE_ASSIGN_OR_RETURN(const kv::ObjectPage page,
                              store.List(prefix, after, call));
-    for (const kv::ObjectInfo& info : page.objects) take(info.name);
+    for (const kv::ObjectInfo& info : page.objects) take(info);
     if (!page.more || page.objects.empty()) return absl::OkStatus();
     after = page.objects.back().name;
   }
@@ -86,16 +88,26 @@ absl::StatusOr<absl::Time> RemoteClock(kv::ObjectStore& store,
 absl::Status RemoteCleaner::Sweep(RowIndex* index, const kv::Call& call) {
   const std::string above = HexOf(uuid_) + "/";
   const std::set<std::string> needed = index->Needed();
+  std::map<std::string, std::uint64_t> sizes;  // Of those.
   for (const std::string_view kind : {"segment/", "rows/", "run/", "index/"}) {
     CKPTREE_RETURN_IF_ERROR(
         ForEachObject(*store_, above + std::string(kind), call,
-                      [&](const std::string& whole) {
-                        std::string name = whole.substr(above.size());
+                      [&](const kv::ObjectInfo& object) {
+                        std::string name = object.name.substr(above.size());
                         const std::uint64_t era = EraOf(name);
-                        if (era != 0 && era < era_ && !needed.contains(name)) {
+                        if (needed.contains(name)) {
+                          sizes[std::move(name)] = object.size;
+                        } else if (era != 0 && era < era_) {
                           index->Mark(std::move(name));
                         }
                       }));
+  }
+  for (const auto& [row_key, living] : index->segments()) {
+    const auto there =
+        sizes.find(RemoteSegmentName("", living.era, living.segment));
+    if (there == sizes.end() || there->second != living.segment.bytes) {
+      lost_.push_back(row_key);
+    }
   }
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::Upload> uploads,
                            store_->ListUploads(above, call));

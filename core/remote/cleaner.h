@@ -34,6 +34,10 @@ class RemoteCleaner {
   // `index` has all commits up to the open, or more.
   absl::Status Clean(RowIndex* index, const kv::Call& call);
 
+  // The keys of segment rows whose objects it found missing or of another size
+  // since this was asked last.
+  std::vector<std::string> TakeLost() { return std::exchange(lost_, {}); }
+
   // When Clean() has something to do, of kv::MonotonicNow(), as far as it knows
   // now.
   absl::Time next() const { return next_; }
@@ -47,6 +51,7 @@ class RemoteCleaner {
   const std::uint64_t era_;
   const absl::Duration grace_;
   bool swept_ = false;
+  std::vector<std::string> lost_;
   absl::Time next_ = absl::InfinitePast();
 };
 

@@ -4,13 +4,18 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -24,6 +29,38 @@ namespace {
 
 constexpr std::size_t kMostBytes = 16 << 10;
 constexpr char kNoteHead[] = "ckptree remote 1";
+// The lines of every note; then `from`, and one for each address.
+constexpr std::size_t kFirstLines = 4;
+// More addresses than a store is ever shipped to.
+constexpr std::size_t kMostAddresses = 32;
+constexpr std::size_t kIdDigits = 32;
+constexpr char kNoId[] = "-";
+
+std::string TextOf(const NotedShip& ship) {
+  return absl::StrFormat("%d %s", ship.at,
+                         ship.write_id.empty() ? kNoId : ship.write_id);
+}
+
+bool ParseShip(const std::string& at, const std::string& id, NotedShip* ship) {
+  if (!absl::SimpleAtoi(at, &ship->at)) return false;
+  if (id == kNoId) return true;
+  ship->write_id = id;
+  return id.size() == kIdDigits;
+}
+
+bool ParseShips(const std::string& line, NotedShips* ships) {
+  // The address is the last: it may have spaces.
+  const std::vector<std::string> parts =
+      absl::StrSplit(line, absl::MaxSplits(' ', 4));
+  if (parts.size() != 5) return false;
+  ships->address = parts[4];
+  return ParseShip(parts[0], parts[1], &ships->shipped) &&
+         ParseShip(parts[2], parts[3], &ships->announced);
+}
+
+std::string OneLine(const std::string& text) {
+  return absl::StrReplaceAll(text, {{"\n", " "}});
+}
 
 // A copy of a directory is another one.
 absl::StatusOr<std::string> PlaceOf(const std::string& directory) {
@@ -34,27 +71,75 @@ absl::StatusOr<std::string> PlaceOf(const std::string& directory) {
   return absl::StrFormat("%d:%d", found.st_dev, found.st_ino);
 }
 
+// Nothing: it is not a note.
+std::optional<LocalNote> Parse(const std::string& text, std::string* place) {
+  const std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  if (lines.size() < kFirstLines + 1 || lines[0] != kNoteHead ||
+      lines[1].size() != kIdDigits || !lines.back().empty()) {
+    return std::nullopt;
+  }
+  *place = lines[2];
+  LocalNote note;
+  note.local = lines[1];
+  note.fenced = lines[3];
+  note.tracks = lines.size() > kFirstLines + 1;
+  if (!note.tracks) return note;
+  note.from = lines[kFirstLines];
+  if (!note.from.empty() && note.from.size() != kIdDigits) return std::nullopt;
+  for (std::size_t i = kFirstLines + 1; i + 1 < lines.size(); ++i) {
+    NotedShips ships;
+    if (!ParseShips(lines[i], &ships)) return std::nullopt;
+    note.ships.push_back(std::move(ships));
+  }
+  return note;
+}
+
 }  // namespace
+
+NotedShips& LocalNote::ShipsTo(const std::string& address) {
+  const std::string line = OneLine(address);
+  const auto found = std::ranges::find(
+      ships, line, [](const NotedShips& one) { return one.address; });
+  if (found != ships.end()) {
+    // The last one is the one that is used.
+    std::rotate(found, found + 1, ships.end());
+    return ships.back();
+  }
+  if (ships.size() >= kMostAddresses) ships.erase(ships.begin());
+  return ships.emplace_back(NotedShips{line, {}, {}});
+}
+
+const NotedShips* LocalNote::FindShipsTo(const std::string& address) const {
+  const auto found =
+      std::ranges::find(ships, OneLine(address),
+                        [](const NotedShips& one) { return one.address; });
+  return found == ships.end() ? nullptr : &*found;
+}
 
 absl::StatusOr<LocalNote> ReadLocalNote(const kv::Options& options,
                                         const std::string& directory) {
   const std::string path = kv::Join(directory, kv::kRemoteName);
   const absl::StatusOr<std::string> text =
       kv::ReadFile(options, path, kMostBytes);
-  LocalNote fresh{kv::NewWriteId(), ""};
+  LocalNote fresh;
+  fresh.local = kv::NewWriteId();
   if (absl::IsNotFound(text.status())) return fresh;
   CKPTREE_RETURN_IF_ERROR(text.status());
-  const std::vector<std::string> lines = absl::StrSplit(*text, '\n');
-  if (lines.size() != 5 || lines[0] != kNoteHead || lines[1].size() != 32 ||
-      !lines[4].empty()) {
+  std::string noted_place;
+  std::optional<LocalNote> note = Parse(*text, &noted_place);
+  if (!note.has_value()) {
     return absl::DataLossError(absl::StrFormat(
         "%s is not what this engine writes there; where nothing of the store "
         "waits to be shipped it may be removed",
         path));
   }
   CKPTREE_ASSIGN_OR_RETURN(const std::string place, PlaceOf(directory));
-  if (lines[2] != place) return fresh;
-  return LocalNote{lines[1], lines[3]};
+  if (noted_place == place) return *std::move(note);
+  if (note->tracks) {
+    fresh.from = note->from.empty() ? note->local : note->from;
+    fresh.ships = std::move(note->ships);
+  }
+  return fresh;
 }
 
 absl::Status WriteLocalNote(const kv::Options& options,
@@ -63,10 +148,16 @@ absl::Status WriteLocalNote(const kv::Options& options,
   const std::string path = kv::Join(directory, kv::kRemoteName);
   CKPTREE_ASSIGN_OR_RETURN(const std::string place, PlaceOf(directory));
   const std::string temporary = kv::Join(directory, kv::kRemoteTemporaryName);
-  CKPTREE_RETURN_IF_ERROR(kv::WriteFile(
-      options, temporary,
-      absl::StrFormat("%s\n%s\n%s\n%s\n", kNoteHead, note.local, place,
-                      absl::StrReplaceAll(note.fenced, {{"\n", " "}}))));
+  std::string text = absl::StrFormat("%s\n%s\n%s\n%s\n", kNoteHead, note.local,
+                                     place, OneLine(note.fenced));
+  if (note.tracks) {
+    absl::StrAppend(&text, note.from, "\n");
+    for (const NotedShips& ships : note.ships) {
+      absl::StrAppend(&text, TextOf(ships.shipped), " ",
+                      TextOf(ships.announced), " ", ships.address, "\n");
+    }
+  }
+  CKPTREE_RETURN_IF_ERROR(kv::WriteFile(options, temporary, text));
   CKPTREE_RETURN_IF_ERROR(kv::RenameFile(options, temporary, path));
   return kv::SyncDirectory(options, directory);
 }

@@ -46,18 +46,21 @@ constexpr absl::Duration kChainTime = absl::Minutes(30);
 class Mirror {
  public:
   Mirror(kv::ObjectStore& store, const std::string& uuid,
-         const std::string& directory, const std::string& known,
-         const kv::Options& options, std::stop_token cancelled)
+         const std::string& directory, const kv::Options& options, bool fetches)
       : store_(store),
         uuid_(uuid),
         directory_(directory),
-        known_(known),
         options_(options),
-        cancelled_(std::move(cancelled)),
-        call_(kv::Call::Within(kChainTime, cancelled_)),
+        fetches_(fetches),
+        call_(kv::Call::Within(kChainTime)),
         chain_(&store, uuid_),
-        rows_(uuid, "", /*keeps_rows=*/false) {
+        rows_(uuid, /*keeps_rows=*/false) {
     options_.on_commit = nullptr;
+    if (fetches_) return;
+    // Rows name segments that are elsewhere.
+    options_.far = nullptr;
+    options_.index_is_whole = nullptr;
+    options_.segment_space = nullptr;
   }
 
   absl::Status Make(ChainPoint* point) {
@@ -70,55 +73,57 @@ class Mirror {
           absl::StrFormat("nothing was shipped to %s yet", store_.address()));
     }
     CKPTREE_RETURN_IF_ERROR(Write());
-    CKPTREE_RETURN_IF_ERROR(FetchSegments());
+    if (fetches_) CKPTREE_RETURN_IF_ERROR(FetchSegments());
     if (point != nullptr) *point = {chain_.ordinal(), chain_.hash()};
     return database_->Close();
   }
 
-  // Segments come first, so that no row is seen without its own.
-  absl::Status Advance(ChainPoint* point) {
+  absl::Status Advance(const LivingSegments& segments,
+                       absl::FunctionRef<absl::Status(const LivingSegments& all,
+                                                      const ChainPoint& to)>
+                           keep,
+                       ChainPoint* point) {
     CKPTREE_ASSIGN_OR_RETURN(
         database_,
         kv::Database::Open(directory_, options_, kv::Mode::kReadWrite,
                            [](const kv::Database&, const kv::OpenReport&) {
                              return absl::OkStatus();
                            }));
-    CKPTREE_RETURN_IF_ERROR(KnowSegments());
-    CKPTREE_RETURN_IF_ERROR(database_->RemoveStaging(kFetched));
-    // What an update brought that did not come to its end.
-    CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
-                             SortedLiveFiles(*database_));
+    CKPTREE_RETURN_IF_ERROR(KnowSegments(segments));
     CKPTREE_RETURN_IF_ERROR(
         chain_.GoOnFrom(point->ordinal, point->hash, call_));
     holds_rows_ = true;
     CKPTREE_RETURN_IF_ERROR(
         rows_.ReadOn(&chain_, store_, call_,
                      [&](const RemoteRow& one) { return Take(one); }));
-    for (const auto& [key, living] : rows_.index().segments()) {
-      const auto fields = schema::DecodeSegmentKey(key);
-      if (fields.has_value() && FileOfSegment(files, *fields) != nullptr) {
-        fetched_.insert(key);
-      }
-    }
-    CKPTREE_RETURN_IF_ERROR(FetchSegments());
-    holds_rows_ = false;
+    const ChainPoint end{chain_.ordinal(), chain_.hash()};
+    CKPTREE_RETURN_IF_ERROR(keep(rows_.index().segments(), end));
     CKPTREE_RETURN_IF_ERROR(Write());
-    // What removed steps had alone.
-    CKPTREE_RETURN_IF_ERROR(DropUnlistedFiles(database_.get()).status());
-    *point = {chain_.ordinal(), chain_.hash()};
-    return database_->Close();
+    CKPTREE_RETURN_IF_ERROR(database_->Close());
+    *point = end;
+    return absl::OkStatus();
   }
 
+  const LivingSegments& segments() { return rows_.index().segments(); }
+  // Of segments that are not there as they were put.
+  std::vector<std::string> TakeLost() { return std::move(lost_); }
+
  private:
-  // Those that the mirror has.
-  absl::Status KnowSegments() {
+  // Those that rows of the mirror name.
+  absl::Status KnowSegments(const LivingSegments& segments) {
     const schema::KeyRange range = schema::AllRows(schema::Row::kSegment);
     CKPTREE_ASSIGN_OR_RETURN(
         kv::Iterator row,
         database_->Scan(Space::kRecords, range.begin, range.end));
     for (; row.Valid(); row.Next()) {
-      fetched_.insert(std::string(row.key()));
-      rows_.index().Know(std::string(row.key()));
+      const auto known = segments.find(std::string(row.key()));
+      if (known == segments.end()) {
+        return absl::DataLossError(absl::StrFormat(
+            "%s has a row of %s, which its list of segments lacks: remove that "
+            "folder, it is made anew",
+            directory_, schema::DescribeKey(Space::kRecords, row.key())));
+      }
+      rows_.index().Know(known->first, known->second);
     }
     return row.status();
   }
@@ -136,6 +141,9 @@ class Mirror {
                                    : std::nullopt;
     if (!row.value.has_value()) {
       batch_.Delete(row.space, row.key);
+      if (holds_rows_) deleted_.emplace(row.space, row.key);
+    } else if (MayComeBefore(row)) {
+      TakeBefore(row);
     } else if (small.has_value() && small->kind == schema::BlockKind::kChunk) {
       batch_.PutBlock(row.key, *row.value);
     } else {
@@ -143,6 +151,31 @@ class Mirror {
     }
     return holds_rows_ || batch_.bytes() < kBatchOfRows ? absl::OkStatus()
                                                         : Write();
+  }
+
+  // Trees and blocks of small saves: most bytes of an update that is seen as a
+  // whole. Nothing refers to them before its other rows are there; but for one
+  // that goes in the same update, and comes again.
+  bool MayComeBefore(const RemoteRow& row) const {
+    const bool referred_to =
+        row.space == Space::kSmall ||
+        row.key.front() == static_cast<char>(schema::Row::kTree) ||
+        row.key.front() == static_cast<char>(schema::Row::kTreePage);
+    return holds_rows_ && referred_to &&
+           !deleted_.contains({row.space, row.key});
+  }
+  void TakeBefore(const RemoteRow& row) {
+    if (before_.empty() || before_.back().bytes() >= kBatchOfRows) {
+      before_.emplace_back();
+    }
+    const auto small = row.space == Space::kSmall
+                           ? schema::DecodeSmallKey(row.key)
+                           : std::nullopt;
+    if (small.has_value() && small->kind == schema::BlockKind::kChunk) {
+      before_.back().PutBlock(row.key, *row.value);
+    } else {
+      before_.back().Put(row.space, row.key, *row.value);
+    }
   }
 
   // The row of the store sorts before all others.
@@ -163,6 +196,7 @@ class Mirror {
     request.kind = kv::CommitKind::kSave;
     request.version = rows_.index().ceiling();
     request.batch = std::exchange(batch_, {});
+    request.before = std::exchange(before_, {});
     return database_->Commit(std::move(request)).status;
   }
 
@@ -188,16 +222,21 @@ class Mirror {
       segment.first_key = schema::SegmentHeaderKey(fields);
       segment.last_key = schema::SegmentTableKey(fields);
       segment.file_bytes = living.segment.bytes;
-      const absl::Status there = Fetch(living, segment.path);
+      const absl::Status there =
+          DownloadSegment(living.segment, living.era, uuid_, segment.path,
+                          store_, /*cancelled=*/{});
       if (absl::IsDataLoss(there)) {
         // Its row may have gone since: then it did, too.
         CKPTREE_RETURN_IF_ERROR(
             rows_.ReadOn(&chain_, store_, call_,
                          [&](const RemoteRow& row) { return Take(row); }));
-        if (!holds_rows_) CKPTREE_RETURN_IF_ERROR(Write());
-        if (rows_.index().segments().contains(row_key)) return there;
+        CKPTREE_RETURN_IF_ERROR(Write());
         std::error_code error;
         std::filesystem::remove(segment.path, error);
+        if (rows_.index().segments().contains(row_key)) {
+          lost_.emplace_back(there.message());
+          continue;
+        }
         key.clear();  // What came with that is fetched, too.
         continue;
       }
@@ -210,68 +249,56 @@ class Mirror {
     return database_->RemoveStaging(kFetched);
   }
 
-  absl::Status Fetch(const schema::RemoteLiving& living,
-                     const std::string& path) {
-    const auto download = [&](const std::string& to) {
-      return DownloadSegment(living.segment, living.era, uuid_, to, store_,
-                             cancelled_);
-    };
-    if (known_.empty()) return download(path);
-    const std::string kept = kv::Join(known_, HexOf(living.segment.attempt));
-    std::error_code error;
-    // Another process may remove it between the two, as one that nobody has.
-    for (int attempt = 0; attempt < 3; ++attempt) {
-      if (!std::filesystem::exists(kept, error)) {
-        const std::string partial = kept + "." + kv::NewWriteId();
-        CKPTREE_RETURN_IF_ERROR(download(partial));
-        std::filesystem::rename(partial, kept, error);
-      }
-      // A second name of the same bytes; adoption takes that one.
-      if (!error) std::filesystem::create_hard_link(kept, path, error);
-      if (!error) return absl::OkStatus();
-      if (error != std::errc::no_such_file_or_directory) break;
-    }
-    return absl::ErrnoToStatus(error.value(), "linking " + kept);
-  }
-
   kv::ObjectStore& store_;
   const std::string uuid_;
   const std::string directory_;
-  const std::string known_;
   kv::Options options_;
-  const std::stop_token cancelled_;
+  const bool fetches_;  // Segments, too.
   const kv::Call call_;
   RemoteChain chain_;
   ChainRows rows_;
-  bool holds_rows_ = false;        // Until the segments are there.
+  bool holds_rows_ = false;        // Until all of an update are there.
+  std::set<RowName> deleted_;      // In it.
   std::set<std::string> fetched_;  // Keys of rows.
+  std::vector<std::string> lost_;
   std::unique_ptr<kv::Database> database_;
+  std::vector<kv::WriteBatch> before_;
   kv::WriteBatch batch_;
 };
 
 }  // namespace
 
 absl::Status MakeMirror(kv::ObjectStore& store, const std::string& uuid,
-                        const std::string& directory, const std::string& known,
-                        const kv::Options& options, std::stop_token cancelled,
+                        const std::string& directory,
+                        const kv::Options& options, LivingSegments* segments,
                         ChainPoint* point) {
-  return Mirror(store, uuid, directory, known, options, std::move(cancelled))
-      .Make(point);
+  Mirror mirror(store, uuid, directory, options, /*fetches=*/false);
+  CKPTREE_RETURN_IF_ERROR(mirror.Make(point));
+  *segments = mirror.segments();
+  return absl::OkStatus();
 }
 
 absl::Status AdvanceMirror(kv::ObjectStore& store, const std::string& uuid,
                            const std::string& directory,
-                           const std::string& known, const kv::Options& options,
+                           const kv::Options& options,
+                           const LivingSegments& segments,
+                           absl::FunctionRef<absl::Status(
+                               const LivingSegments& all, const ChainPoint& to)>
+                               keep,
                            ChainPoint* point) {
-  return Mirror(store, uuid, directory, known, options, {}).Advance(point);
+  return Mirror(store, uuid, directory, options, /*fetches=*/false)
+      .Advance(segments, keep, point);
 }
 
 absl::Status FetchStore(kv::ObjectStore& store, const std::string& uuid,
                         const std::string& directory,
-                        const kv::Options& options) {
+                        const kv::Options& options,
+                        std::vector<std::string>* lost) {
   const std::string whole = kv::AbsolutePath(directory);
   const std::string partial = whole + ".fetching";
-  CKPTREE_RETURN_IF_ERROR(MakeMirror(store, uuid, partial, "", options, {}));
+  Mirror mirror(store, uuid, partial, options, /*fetches=*/true);
+  CKPTREE_RETURN_IF_ERROR(mirror.Make(nullptr));
+  *lost = mirror.TakeLost();
   std::error_code error;
   std::filesystem::rename(partial, whole, error);
   if (error) {

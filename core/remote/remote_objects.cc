@@ -55,6 +55,10 @@ std::string RemoteSegmentName(std::string_view uuid, std::uint64_t era,
                          segment.segment.builder, attempt);
 }
 
+std::string RemoteSegmentPrefix(std::string_view uuid) {
+  return Under(uuid) + "segment/";
+}
+
 std::string RemoteRowsName(std::string_view uuid, std::uint64_t era,
                            const schema::RemoteRowsObject& object) {
   const std::string attempt = HexOf(object.attempt);

@@ -32,6 +32,7 @@ std::string RemoteCommitName(std::string_view uuid, std::uint64_t ordinal);
 // `era` is that of the commit that lists it.
 std::string RemoteSegmentName(std::string_view uuid, std::uint64_t era,
                               const schema::RemoteSegment& segment);
+std::string RemoteSegmentPrefix(std::string_view uuid);
 std::string RemoteRowsName(std::string_view uuid, std::uint64_t era,
                            const schema::RemoteRowsObject& object);
 std::string RemoteRunName(std::string_view uuid,

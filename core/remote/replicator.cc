@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,6 +23,7 @@
 #include "absl/strings/str_format.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
+#include "core/process/disk_threads.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
 #include "core/remote/cleaner.h"
@@ -42,6 +44,8 @@ using schema::Space;
 // More rows than that stand in objects of their own.
 constexpr std::size_t kRowsInCommit = std::size_t{8} << 20;
 constexpr std::size_t kRowsInObject = std::size_t{16} << 20;
+// Segments, each of which has up to 64 MiB in memory.
+constexpr std::size_t kUploadsAtOnce = 4;
 // Of a pass of deletion, which may list all objects.
 constexpr absl::Duration kCleanTime = absl::Minutes(10);
 constexpr absl::Duration kLeastIdle = absl::Seconds(10);
@@ -49,9 +53,14 @@ constexpr absl::Duration kLeastIdle = absl::Seconds(10);
 // often it looks in that time.
 constexpr absl::Duration kPauseForClaim = absl::Seconds(20);
 constexpr absl::Duration kLookForOpen = absl::Milliseconds(20);
+// How often who waits looks what keeps it, and whether it goes on waiting.
+constexpr absl::Duration kLookAtTrouble = absl::Milliseconds(100);
 constexpr std::size_t kMostClaimBytes = 64;
 // An index is written behind so many commits: what an open reads beside it.
 constexpr std::uint64_t kCommitsPerIndex = 3;
+// Before each of so many it looks whether its last commit is still there,
+// before the others for a claim.
+constexpr std::uint64_t kIndexesPerLook = 4;
 
 std::string HostName() {
   std::array<char, 256> name{};
@@ -68,8 +77,7 @@ absl::Duration PauseOf(int tries) {
       std::uniform_real_distribution<double>(most / 2, most)(random));
 }
 
-// Saves go on in a store that is damaged, and so does shipping where it can:
-// only damage of the chain ends it.
+// Saves go on in a store that is damaged, and so does shipping where it can.
 absl::Status DamagedHere(absl::Status status) {
   return absl::IsDataLoss(status) ? absl::UnavailableError(status.message())
                                   : status;
@@ -83,10 +91,15 @@ std::size_t BytesOfRow(const RemoteRow& row) {
 
 Replicator::Replicator(std::unique_ptr<kv::ObjectStore> store,
                        std::string directory, const StoreOptions& options,
-                       kv::Options kv_options)
-    : store_(std::move(store)),
+                       kv::Options kv_options,
+                       std::shared_ptr<RemoteTrouble> trouble,
+                       std::unique_ptr<RemoteAttendant> attendant)
+    : remote_trouble_(std::move(trouble)),
+      attendant_(std::move(attendant)),
+      store_(std::move(store)),
       directory_(std::move(directory)),
       kv_options_(std::move(kv_options)),
+      cancelled_(options.cancelled),
       take_over_(options.take_over),
       grace_(options.remote_grace) {}
 
@@ -176,9 +189,10 @@ void Replicator::Loop(const std::stop_token& stop) {
       tries = 0;
       continue;
     }
-    const bool ended = !chain_->fenced().ok() || absl::IsDataLoss(shipped);
+    // Damage of the chain may be mended there; saves go on beside it.
+    const bool ended = !chain_->fenced().ok() || gone_;
     const std::string text(shipped.message());
-    if (text != told) {
+    if (text != told && (ended || !remote_trouble_->told())) {
       logger_->Log(ended ? LogSeverity::kError : LogSeverity::kWarning,
                    "remote", shipped);
       told = text;
@@ -221,7 +235,8 @@ absl::StatusOr<Replicator::Round> Replicator::Collect() {
           if (row.value.has_value() && name.first == Space::kRecords) {
             const auto segment = schema::DecodeSegmentKey(name.second);
             if (segment.has_value() &&
-                !index_->segments().contains(name.second)) {
+                (!index_->segments().contains(name.second) ||
+                 lost_.contains(name.second))) {
               round.segments.push_back(*segment);
             }
           }
@@ -234,18 +249,59 @@ absl::StatusOr<Replicator::Round> Replicator::Collect() {
   return round;
 }
 
+// What is lost there is looked for here; where it is not here either, as in a
+// directory that was made of what is there, the rest goes on without. One that
+// is being written again at this moment waits for the next open.
+bool Replicator::IsLostHereToo(const absl::Status& why,
+                               const std::string& key) const {
+  return lost_.contains(key) && (absl::IsAborted(why) || absl::IsDataLoss(why));
+}
+
 // Rule 6: all of it is answered before the commit is asked for.
 absl::Status Replicator::Upload(const Round& round, const std::stop_token& stop,
                                 RemoteCommit* commit) {
   if (!round.segments.empty()) {
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
                              SortedLiveFiles(*database_));
-    for (const schema::SegmentKeyFields& segment : round.segments) {
-      CKPTREE_ASSIGN_OR_RETURN(
-          schema::RemoteSegment uploaded,
-          UploadSegment(*database_, kv_options_, files, segment, chain_->era(),
-                        uuid_, *store_, stop));
-      commit->segments.push_back(std::move(uploaded));
+    const std::size_t count = round.segments.size();
+    const auto key_of = [&round](std::size_t i) {
+      const schema::SegmentKeyFields& segment = round.segments[i];
+      return schema::SegmentKey(segment.version, segment.part, segment.space,
+                                segment.builder);
+    };
+    std::vector<absl::StatusOr<schema::RemoteSegment>> uploaded(
+        count, absl::CancelledError("another segment was not uploaded"));
+    std::atomic<std::size_t> next = 0;
+    std::atomic<bool> failed = false;
+    // One is digested while others are on their way.
+    RunOnDiskThreads(std::min(kUploadsAtOnce, count), [&] {
+      for (std::size_t i = next++; i < count && !failed; i = next++) {
+        uploaded[i] = GuardedResult("uploading", [&] {
+          return UploadSegment(*database_, kv_options_, files,
+                               round.segments[i], chain_->era(), uuid_, *store_,
+                               stop);
+        });
+        if (!uploaded[i].ok() &&
+            !IsLostHereToo(uploaded[i].status(), key_of(i))) {
+          failed = true;
+        }
+      }
+    });
+    // What another thread left out says nothing.
+    for (std::size_t i = 0; i < count; ++i) {
+      const absl::Status& one = uploaded[i].status();
+      if (!one.ok() && !absl::IsCancelled(one) &&
+          !IsLostHereToo(one, key_of(i))) {
+        return one;
+      }
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!uploaded[i].ok() && IsLostHereToo(uploaded[i].status(), key_of(i))) {
+        logger_->Log(LogSeverity::kError, "remote", uploaded[i].status());
+        continue;
+      }
+      CKPTREE_RETURN_IF_ERROR(uploaded[i].status());
+      commit->segments.push_back(*std::move(uploaded[i]));
     }
   }
   std::size_t bytes = 0;
@@ -276,6 +332,13 @@ absl::Status Replicator::Upload(const Round& round, const std::stop_token& stop,
   return some.empty() ? absl::OkStatus() : put();
 }
 
+absl::Status Replicator::Announce(RemoteCommit* ship) {
+  ship->write_id = NewRemoteId();
+  note_.ShipsTo(address()).announced = {chain_->ordinal() + 1,
+                                        HexOf(ship->write_id)};
+  return WriteLocalNote(kv_options_, directory_, note_);
+}
+
 absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
   const kv::Call call = kv::Call::Within(kRequestTime, stop);
   absl::Status status;
@@ -296,13 +359,20 @@ absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
     status = DamagedHere(Upload(*asked_, stop, &commit));
     asked_->commit = commit;
     asked_->commit.rows.clear();
+    if (status.ok()) status = Announce(&commit);
     if (status.ok()) status = chain_->Append(std::move(commit), call);
   }
   if (status.ok()) {
+    NotedShips& noted = note_.ShipsTo(address());
+    noted.shipped = std::exchange(noted.announced, {});
     asked_->commit.ordinal = chain_->ordinal();
     asked_->commit.era = chain_->era();
     const absl::Status added =
         index_->AddWithRows(asked_->commit, asked_->rows);
+    for (const schema::SegmentKeyFields& segment : asked_->segments) {
+      lost_.erase(schema::SegmentKey(segment.version, segment.part,
+                                     segment.space, segment.builder));
+    }
     Shipped(asked_->to);
     asked_.reset();
     CKPTREE_RETURN_IF_ERROR(added);
@@ -319,12 +389,42 @@ absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
   return status;
 }
 
+// What it wrote is deleted under it, or put back to an older state: it would
+// ship on, and nobody could read that.
+absl::Status Replicator::CheckIsStillThere(const kv::Call& call) {
+  // Not the newest one: that may have come since.
+  const std::uint64_t ordinal = std::max(looked_at_, chain_->era());
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<kv::ObjectInfo> there,
+      store_->Head(RemoteCommitName(uuid_, ordinal), call));
+  looked_at_ = chain_->ordinal();
+  if (there.has_value()) return absl::OkStatus();
+  gone_ = true;
+  return absl::DataLossError(absl::StrFormat(
+      "commit %d, which this process had put there, is gone from %s: somebody "
+      "deleted the objects of this store, or put older ones back. Nothing more "
+      "is shipped there; %s has all of it. End this process, delete what is "
+      "left at that address, and open the directory again: all is shipped anew",
+      ordinal, store_->address(), directory_));
+}
+
 absl::Status Replicator::WriteIndex(bool any, const std::stop_token& stop) {
   const std::uint64_t behind = index_->ordinal() - index_->written();
   if (behind < (any ? 1 : kCommitsPerIndex)) return absl::OkStatus();
-  if (!any) CKPTREE_RETURN_IF_ERROR(YieldToClaim(stop));
+  // In turns, so that neither is a request more.
+  if (!any) {
+    CKPTREE_RETURN_IF_ERROR(
+        indexes_++ % kIndexesPerLook == 0
+            ? CheckIsStillThere(kv::Call::Within(kRequestTime, stop))
+            : YieldToClaim(stop));
+  }
   const absl::Status written =
       index_->Write(chain_->hash(), chain_->era(), *store_, stop);
+  // A run that is gone.
+  if (absl::IsDataLoss(written)) {
+    CKPTREE_RETURN_IF_ERROR(
+        CheckIsStillThere(kv::Call::Within(kRequestTime, stop)));
+  }
   // It is tried again behind the next commit: opens read more until then.
   if (!written.ok() && !stop.stop_requested() && logger_ != nullptr) {
     logger_->Log(LogSeverity::kWarning, "remote", written);
@@ -345,6 +445,21 @@ void Replicator::Clean(const std::stop_token& stop) {
   if (!cleaned.ok() && !stop.stop_requested()) {
     logger_->Log(LogSeverity::kWarning, "remote", cleaned);
   }
+  const std::vector<std::string> lost = cleaner_->TakeLost();
+  if (lost.empty()) return;
+  logger_->Log(
+      LogSeverity::kError, "remote",
+      absl::StrFormat("%s: %d segments that steps need are missing or have "
+                      "another size (%s): somebody deleted or cut them. They "
+                      "are uploaded again, from %s, with the next save",
+                      address(), lost.size(),
+                      schema::DescribeKey(Space::kRecords, lost.front()),
+                      directory_));
+  const absl::MutexLock lock(&mu_);
+  for (const std::string& key : lost) {
+    lost_.insert(key);
+    changed_.emplace(Space::kRecords, key);
+  }
 }
 
 void Replicator::Shipped(std::uint64_t to) {
@@ -356,30 +471,64 @@ void Replicator::Shipped(std::uint64_t to) {
 }
 
 absl::Status Replicator::WaitForAll(absl::Duration timeout) {
-  const absl::MutexLock lock(&mu_);
-  return WaitFor(noted_, timeout);
+  std::uint64_t wanted = 0;
+  {
+    const absl::MutexLock lock(&mu_);
+    wanted = noted_;
+  }
+  return WaitFor(wanted, timeout);
 }
 
 absl::Status Replicator::WaitFor(std::uint64_t wanted, absl::Duration timeout) {
-  const auto there = [this, wanted] {
-    mu_.AssertReaderHeld();
-    return shipped_ >= wanted || !health_.ok() || stopped_;
-  };
-  mu_.AwaitWithTimeout(absl::Condition(&there), timeout);
-  if (shipped_ >= wanted) return absl::OkStatus();
-  if (!health_.ok()) return health_;
-  return absl::DeadlineExceededError(absl::StrFormat(
-      "%d commits are durable here and not in %s yet%s%s", noted_ - shipped_,
-      address(), trouble_.ok() ? "" : ": ", trouble_.message()));
+  const absl::Time end = kv::MonotonicNow() + timeout;
+  while (true) {
+    {
+      const absl::MutexLock lock(&mu_);
+      const auto there = [this, wanted] {
+        mu_.AssertReaderHeld();
+        return shipped_ >= wanted || !health_.ok() || stopped_;
+      };
+      const absl::Duration left = end - kv::MonotonicNow();
+      mu_.AwaitWithTimeout(absl::Condition(&there),
+                           std::min(left, kLookAtTrouble));
+      if (cancelled_ && cancelled_()) {
+        return absl::CancelledError(NotThere().message());
+      }
+      // What was there cannot be read there any more.
+      if (absl::IsDataLoss(health_)) return health_;
+      if (shipped_ >= wanted) return absl::OkStatus();
+      if (!health_.ok()) return health_;
+      if (stopped_ || left <= kLookAtTrouble) return NotThere();
+    }
+    remote_trouble_->Look();
+  }
+}
+
+// With what keeps it. Wrong credentials are an error of their own.
+absl::Status Replicator::NotThere() const {
+  absl::Status why = remote_trouble_->now();
+  if (why.ok()) why = trouble_;
+  const bool no_right =
+      absl::IsUnauthenticated(why) || absl::IsPermissionDenied(why);
+  return absl::Status(
+      no_right ? why.code() : absl::StatusCode::kDeadlineExceeded,
+      absl::StrFormat("%d commits are durable here and not in %s yet%s%s",
+                      noted_ - std::min(noted_, shipped_), address(),
+                      why.ok() ? "" : ": ", why.message()));
 }
 
 absl::Status Replicator::WaitForVersion(std::uint64_t version,
                                         absl::Duration timeout) {
-  const absl::MutexLock lock(&mu_);
-  const auto known = ordinal_of_.find(version);
-  // Shipped ones are not kept.
-  if (known == ordinal_of_.end()) return absl::OkStatus();
-  return WaitFor(known->second, timeout);
+  std::uint64_t wanted = 0;
+  {
+    const absl::MutexLock lock(&mu_);
+    const auto known = ordinal_of_.find(version);
+    if (absl::IsDataLoss(health_)) return health_;
+    // Shipped ones are not kept.
+    if (known == ordinal_of_.end()) return absl::OkStatus();
+    wanted = known->second;
+  }
+  return WaitFor(wanted, timeout);
 }
 
 absl::Status Replicator::health() const {
@@ -407,8 +556,14 @@ absl::Status Replicator::Stop(absl::Duration timeout) {
     thread_.join();
   }
   // Also where the open did not come to its end.
-  if (status.ok() && chain_ != nullptr && chain_->era() != 0 &&
-      chain_->fenced().ok() && !chain_->pending()) {
+  const bool closes = status.ok() && chain_ != nullptr && chain_->era() != 0 &&
+                      chain_->fenced().ok() && !chain_->pending();
+  if (closes) {
+    const absl::Status there =
+        CheckIsStillThere(kv::Call::Within(kRequestTime));
+    if (absl::IsDataLoss(there)) status = there;
+  }
+  if (closes && status.ok()) {
     RemoteCommit close = Draft(RemoteCommit::Shape::kClose);
     {
       const absl::MutexLock lock(&mu_);

@@ -7,6 +7,7 @@
 #define CKPTREE_CORE_REMOTE_REPLICATOR_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,6 +25,7 @@
 #include "absl/time/time.h"
 #include "ckptree/options.h"
 #include "core/process/logger.h"
+#include "core/remote/attended_store.h"
 #include "core/remote/chain.h"
 #include "core/remote/chain_rows.h"
 #include "core/remote/cleaner.h"
@@ -84,7 +86,9 @@ class Replicator {
   static constexpr absl::Duration kRequestTime = absl::Minutes(1);
 
   Replicator(std::unique_ptr<kv::ObjectStore> store, std::string directory,
-             const StoreOptions& options, kv::Options kv_options);
+             const StoreOptions& options, kv::Options kv_options,
+             std::shared_ptr<RemoteTrouble> trouble,
+             std::unique_ptr<RemoteAttendant> attendant);
 
   // What one commit ships.
   struct Round {
@@ -98,6 +102,11 @@ class Replicator {
   };
 
   absl::Status TakeOver(std::uint64_t ordinal, const kv::Call& call);
+  absl::StatusOr<std::optional<std::uint64_t>> PlaceOfMoved(
+      const ChainRows& rows, std::uint64_t ordinal, const kv::Call& call);
+  // Before a ship is asked for: should nobody hear of it, the next open knows
+  // it.
+  absl::Status Announce(schema::RemoteCommit* ship);
   absl::Status CheckUnused(const kv::Call& call);
   // Asks for the open that `draft` makes, at the end of the chain, until it is
   // in it.
@@ -106,28 +115,36 @@ class Replicator {
       const kv::Call& call);
   std::string ClaimName() const;
   absl::Status YieldToClaim(const std::stop_token& stop);
+  // kDataLoss: the commit that was the newest at the last look is gone.
+  absl::Status CheckIsStillThere(const kv::Call& call);
+  absl::Status CheckAddress();
   schema::RemoteCommit Draft(schema::RemoteCommit::Shape shape) const;
 
   void Loop(const std::stop_token& stop);
   absl::Status ShipOnce(const std::stop_token& stop);
   absl::StatusOr<Round> Collect();
+  bool IsLostHereToo(const absl::Status& why, const std::string& key) const;
   absl::Status Upload(const Round& round, const std::stop_token& stop,
                       schema::RemoteCommit* commit);
   void Shipped(std::uint64_t to);
-  absl::Status WaitFor(std::uint64_t wanted, absl::Duration timeout)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status WaitFor(std::uint64_t wanted, absl::Duration timeout);
+  absl::Status NotThere() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // Where there are commits enough that the newest index lacks, or any.
   absl::Status WriteIndex(bool any, const std::stop_token& stop);
   void Clean(const std::stop_token& stop);
   absl::Duration UntilClean() const;
 
+  const std::shared_ptr<RemoteTrouble> remote_trouble_;
+  std::unique_ptr<RemoteAttendant> attendant_;  // Until Begin() is over.
   const std::unique_ptr<kv::ObjectStore> store_;
   const std::string directory_;
   const kv::Options kv_options_;
+  const std::function<bool()> cancelled_;
   const bool take_over_;
   const absl::Duration grace_;
   std::string uuid_;
   LocalNote note_;
+  std::vector<std::string> fetched_without_;  // What was damaged there.
   kv::Database* database_ = nullptr;
   const Logger* logger_ = nullptr;
 
@@ -135,6 +152,10 @@ class Replicator {
   std::unique_ptr<RemoteChain> chain_;
   std::optional<Round> asked_;       // The commit of which nobody knows yet.
   std::string claim_;                // The one that it paused for.
+  std::set<std::string> lost_;       // Of segments: keys of their rows.
+  std::uint64_t indexes_ = 0;        // That it wrote, or tried to.
+  std::uint64_t looked_at_ = 0;      // The newest commit of the last look.
+  bool gone_ = false;                // As the last look found.
   std::unique_ptr<RowIndex> index_;  // Of what is there.
   std::unique_ptr<RemoteCleaner> cleaner_;
 
@@ -147,7 +168,8 @@ class Replicator {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status health_ ABSL_GUARDED_BY(mu_);
-  absl::Status trouble_ ABSL_GUARDED_BY(mu_);  // Of the last try.
+  // Of the last try.
+  absl::Status trouble_ ABSL_GUARDED_BY(mu_);
   std::jthread thread_;
 };
 

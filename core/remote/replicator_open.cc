@@ -24,6 +24,7 @@
 #include "core/remote/chain_rows.h"
 #include "core/remote/cleaner.h"
 #include "core/remote/mirror.h"
+#include "core/remote/own_ships.h"
 #include "core/remote/remote_objects.h"
 #include "core/remote/replicator.h"
 #include "kv/conditional_put.h"
@@ -59,11 +60,15 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
         directory, above));
   }
   const kv::Call call = kv::Call::Within(kRequestTime);
-  CKPTREE_ASSIGN_OR_RETURN(
-      std::unique_ptr<kv::ObjectStore> store,
-      kv::OpenObjectStore(options.remote, kv::ObjectStoreOptions(), call));
-  std::shared_ptr<Replicator> made(
-      new Replicator(std::move(store), directory, options, kv_options));
+  const auto trouble =
+      std::make_shared<RemoteTrouble>(options.remote, options.log);
+  auto attendant =
+      std::make_unique<RemoteAttendant>(trouble, options.cancelled);
+  CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<kv::ObjectStore> store,
+                           OpenAttended(options.remote, trouble, call));
+  std::shared_ptr<Replicator> made(new Replicator(std::move(store), directory,
+                                                  options, kv_options, trouble,
+                                                  std::move(attendant)));
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<schema::RemoteStore> there,
                            FindRemoteStore(*made->store_, call));
   if (there.has_value()) made->uuid_ = there->uuid;
@@ -101,8 +106,8 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
     return made->Draft(RemoteCommit::Shape::kOpen);
   };
   CKPTREE_RETURN_IF_ERROR(made->AskOpen(draft, opening));
-  CKPTREE_RETURN_IF_ERROR(
-      FetchStore(*made->store_, made->uuid_, directory, kv_options));
+  CKPTREE_RETURN_IF_ERROR(FetchStore(*made->store_, made->uuid_, directory,
+                                     kv_options, &made->fetched_without_));
   CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options, directory, made->note_));
   return made;
 }
@@ -153,6 +158,29 @@ absl::Status Replicator::CheckUnused(const kv::Call& call) {
       absl::FormatDuration(kMayBeAlive)));
 }
 
+// A bucket may be moved, and an address mistyped.
+absl::Status Replicator::CheckAddress() {
+  // A copy of a directory may go where it likes.
+  if (!note_.from.empty() || note_.ships.empty() ||
+      note_.ships.back().address == store_->address()) {
+    return absl::OkStatus();
+  }
+  const std::string& before = note_.ships.back().address;
+  if (uuid_.empty()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s was shipped to %s so far, and there is no store in %s: see whether "
+        "the address is right. Where the store was to be moved, copy its "
+        "objects "
+        "first; where a second copy of all of it is to begin there, remove "
+        "%s/%s",
+        directory_, before, store_->address(), directory_, kv::kRemoteName));
+  }
+  logger_->Log(LogSeverity::kWarning, "remote",
+               absl::StrFormat("%s was shipped to %s so far, and goes on in %s",
+                               directory_, before, store_->address()));
+  return absl::OkStatus();
+}
+
 absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
                                std::uint64_t highest_version,
                                const Logger* logger) {
@@ -166,7 +194,15 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
         "directory with this remote fetches the store from there",
         directory_, note_.fenced));
   }
+  CKPTREE_RETURN_IF_ERROR(CheckAddress());
   CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options_, directory_, note_));
+  for (const std::string& what : fetched_without_) {
+    logger_->Log(LogSeverity::kError, "remote",
+                 absl::StrFormat("%s; the leaves that stood there are lost in "
+                                 "%s, too, and all else is whole: `ckptree "
+                                 "verify` names them",
+                                 what, directory_));
+  }
   if (uuid_.empty()) {
     CKPTREE_RETURN_IF_ERROR(
         kv::ProveConditionalPut(*store_, HexOf(uuid), call));
@@ -189,65 +225,125 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
         "its own",
         store_->address(), HexOf(uuid_), directory_, HexOf(uuid)));
   }
-  if (chain_ == nullptr) {
-    chain_ = std::make_unique<RemoteChain>(store_.get(), uuid_);
-  }
   {
     const absl::MutexLock lock(&mu_);
     ceiling_ = std::max(ceiling_, highest_version);
   }
   CKPTREE_RETURN_IF_ERROR(database_->BetweenCommits(
       [&](std::uint64_t ordinal) { return TakeOver(ordinal, call); }));
+  const std::stop_token cancelled = remote_trouble_->token();
+  attendant_.reset();
+  if (cancelled.stop_requested()) {
+    // Too late to end a request, and soon enough to end the open.
+    return absl::CancelledError(
+        absl::StrFormat("opening %s: cancelled", directory_));
+  }
   thread_ = std::jthread([this](const std::stop_token& stop) { Loop(stop); });
   return absl::OkStatus();
 }
 
+// Of a directory that is a copy of another one, which it was moved from: it
+// goes on in its place where that one shipped nothing that this one lacks.
+absl::StatusOr<std::optional<std::uint64_t>> Replicator::PlaceOfMoved(
+    const ChainRows& rows, std::uint64_t ordinal, const kv::Call& call) {
+  if (note_.from.empty()) return std::nullopt;
+  const std::string from = absl::HexStringToBytes(note_.from);
+  CKPTREE_ASSIGN_OR_RETURN(
+      const NewestShip newest,
+      ReadShip(*store_, uuid_, rows.ShippedAt(from), call));
+  if (newest.at == 0) return std::nullopt;
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<std::uint64_t> place,
+      rows.PlaceOf(from, directory_, store_->address(), ordinal));
+  CKPTREE_ASSIGN_OR_RETURN(const bool knows, KnowsShip(note_, store_->address(),
+                                                       newest, directory_));
+  if (!knows || !place.has_value()) return std::nullopt;
+  // A copy of a store that was being written may have a newer note than rows.
+  CKPTREE_ASSIGN_OR_RETURN(const bool holds, HoldsStepOf(*database_, newest));
+  return holds ? place : std::nullopt;
+}
+
 absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
-  ChainRows rows(uuid_, absl::HexStringToBytes(note_.local),
-                 /*keeps_rows=*/true);
-  // Make() took it over: it is only read once more, for its rows.
-  const bool taken = chain_->era() != 0;
-  RemoteChain again(store_.get(), uuid_);
-  RemoteChain& chain = taken ? again : *chain_;
+  // Where Make() took it over, it is opened once more, now that it is known
+  // where the directory stands: one that dies before it ships anything could
+  // not be told from a stranger.
+  chain_ = std::make_unique<RemoteChain>(store_.get(), uuid_);
+  ChainRows rows(uuid_, /*keeps_rows=*/true);
+  const std::string local = absl::HexStringToBytes(note_.local);
   std::uint64_t place = 0;
+  NewestShip newest;
   std::set<RowName> differ;
   const auto pass = [](const RemoteRow&) { return absl::OkStatus(); };
   bool first = true;
   const auto read = [&]() -> absl::Status {
-    CKPTREE_RETURN_IF_ERROR(std::exchange(first, false)
-                                ? rows.Read(&chain, *store_, call, pass,
-                                            [] { return absl::OkStatus(); })
-                                : rows.ReadOn(&chain, *store_, call, pass));
+    CKPTREE_RETURN_IF_ERROR(
+        std::exchange(first, false)
+            ? rows.Read(chain_.get(), *store_, call, pass,
+                        [] { return absl::OkStatus(); })
+            : rows.ReadOn(chain_.get(), *store_, call, pass));
     CKPTREE_ASSIGN_OR_RETURN(
         const std::optional<std::uint64_t> known,
-        rows.PlaceOf(directory_, store_->address(), ordinal));
+        rows.PlaceOf(local, directory_, store_->address(), ordinal));
+    CKPTREE_ASSIGN_OR_RETURN(
+        newest, ReadShip(*store_, uuid_, rows.ShippedAt(local), call));
+    CKPTREE_ASSIGN_OR_RETURN(
+        const bool knows,
+        KnowsShip(note_, store_->address(), newest, directory_));
+    if (!knows) {
+      logger_->Log(
+          LogSeverity::kWarning, "remote",
+          absl::StrFormat("%s ends before what was shipped there from %s: it "
+                          "lost some commits, or is an older copy. What it "
+                          "lacks is shipped again",
+                          store_->address(), directory_));
+    }
     place = known.value_or(ordinal);
-    if (!known.has_value() || place < ordinal) {
+    if (!known.has_value() || place < ordinal || !knows) {
       CKPTREE_ASSIGN_OR_RETURN(differ, rows.Differences(*database_));
     }
+    if (!knows && place == ordinal && !differ.empty()) {
+      // Of one history the rest would have been shipped from later commits.
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "diverged: %s has %d commits of %s, and is another one in %d rows: "
+          "it, or the directory, is a copy that went on by itself. An empty "
+          "directory with this remote fetches the store from there",
+          store_->address(), place, directory_, differ.size()));
+    }
     if (known.has_value() || differ.empty()) return absl::OkStatus();
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::uint64_t> moved,
+                             PlaceOfMoved(rows, ordinal, call));
+    if (moved.has_value()) {
+      place = *moved;
+      return absl::OkStatus();
+    }
     return absl::FailedPreconditionError(absl::StrFormat(
         "%s and %s are the same store and differ in %d rows, and neither is "
         "known to have come from the other: nothing is shipped. An empty "
         "directory with this remote fetches the store from there",
         directory_, store_->address(), differ.size()));
   };
-  if (taken) {
+  const auto draft = [&]() -> absl::StatusOr<RemoteCommit> {
     CKPTREE_RETURN_IF_ERROR(read());
-  } else {
-    const auto draft = [&]() -> absl::StatusOr<RemoteCommit> {
-      CKPTREE_RETURN_IF_ERROR(read());
-      CKPTREE_RETURN_IF_ERROR(CheckUnused(call));
-      RemoteCommit open = Draft(RemoteCommit::Shape::kOpen);
-      open.from = open.to = place;
-      return open;
-    };
-    CKPTREE_RETURN_IF_ERROR(AskOpen(draft, call));
-    CKPTREE_RETURN_IF_ERROR(rows.index().AddWithRows(*chain_->newest(), {}));
-  }
+    CKPTREE_RETURN_IF_ERROR(CheckUnused(call));
+    RemoteCommit open = Draft(RemoteCommit::Shape::kOpen);
+    open.from = open.to = place;
+    return open;
+  };
+  CKPTREE_RETURN_IF_ERROR(AskOpen(draft, call));
+  CKPTREE_RETURN_IF_ERROR(rows.index().AddWithRows(*chain_->newest(), {}));
   index_ = rows.TakeIndex();
   cleaner_ = std::make_unique<RemoteCleaner>(store_.get(), uuid_, chain_->era(),
                                              grace_);
+  // From here on the chain knows it by its own name.
+  if (!note_.from.empty()) note_.ships.clear();
+  note_.from.clear();
+  note_.tracks = true;
+  NotedShip shipped{newest.at, newest.commit.has_value()
+                                   ? HexOf(newest.commit->write_id)
+                                   : ""};
+  note_.ShipsTo(store_->address()) = {
+      store_->address(), std::move(shipped), {}};
+  CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options_, directory_, note_));
   const absl::MutexLock lock(&mu_);
   changed_ = std::move(differ);
   noted_ = ordinal;

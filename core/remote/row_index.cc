@@ -50,6 +50,11 @@ std::size_t BytesIn(const RowName& name,
   return name.second.size() + (value.has_value() ? value->size() : 0) + 16;
 }
 
+// Of the upload of a segment.
+std::size_t BytesIn(const RemoteLiving& living) {
+  return 64 + 8 * living.segment.blocks.size();
+}
+
 std::uint64_t BytesOfRun(const std::vector<RemoteRunObject>& run) {
   std::uint64_t bytes = 0;
   for (const RemoteRunObject& object : run) bytes += object.object.bytes;
@@ -101,7 +106,10 @@ class RunWriter {
                    const RemoteLiving* living) {
     bytes_ += BytesIn(name, value);
     run_.rows.push_back({name.first, name.second, std::move(value)});
-    if (living != nullptr) run_.segments.push_back(*living);
+    if (living != nullptr) {
+      bytes_ += BytesIn(*living);
+      run_.segments.push_back(*living);
+    }
     return bytes_ < kRowsInRunObject ? absl::OkStatus() : Put();
   }
   absl::StatusOr<std::vector<RemoteRunObject>> Finish() {
@@ -220,6 +228,7 @@ absl::Status RowIndex::Start(RemoteIndex index, kv::ObjectStore& store,
   runs_ = std::move(index.runs);
   if (!keeps_rows_) return absl::OkStatus();
   for (RemoteLiving& living : index.newest.segments) {
+    newest_bytes_ += BytesIn(living);
     newest_segments_[KeyOf(living)] = std::move(living);
   }
   for (RemoteRow& row : index.newest.rows) {
@@ -235,19 +244,22 @@ absl::Status RowIndex::AddRow(
     const std::map<std::string, RemoteLiving>& uploaded) {
   const RowName name(row.space, row.key);
   if (IsSegment(name)) {
-    if (!row.value.has_value()) {
-      const auto living = segments_.find(row.key);
-      if (living != segments_.end()) {
-        if (keeps_rows_) {
-          dead_.push_back({RemoteSegmentName("", living->second.era,
-                                             living->second.segment),
-                           commit.ordinal});
-        }
-        segments_.erase(living);
+    const auto living = segments_.find(row.key);
+    const auto found = uploaded.find(row.key);
+    // Also one that is uploaded again: what was there is lost, or soon nothing
+    // needs it.
+    const bool replaced = found != uploaded.end() || !row.value.has_value();
+    if (living != segments_.end() && replaced) {
+      if (keeps_rows_) {
+        dead_.push_back(
+            {RemoteSegmentName("", living->second.era, living->second.segment),
+             commit.ordinal});
       }
+      segments_.erase(living);
+    }
+    if (!row.value.has_value()) {
       newest_segments_.erase(row.key);
     } else if (!segments_.contains(row.key)) {
-      const auto found = uploaded.find(row.key);
       if (found == uploaded.end()) {
         return absl::DataLossError(absl::StrFormat(
             "commit %d of host %s has a row of %s, which was not uploaded",
@@ -255,7 +267,10 @@ absl::Status RowIndex::AddRow(
             schema::DescribeKey(row.space, row.key)));
       }
       segments_[row.key] = found->second;
-      if (keeps_rows_) newest_segments_[row.key] = found->second;
+      if (keeps_rows_) {
+        newest_bytes_ += BytesIn(found->second);
+        newest_segments_[row.key] = found->second;
+      }
     }
   }
   if (!keeps_rows_) return absl::OkStatus();

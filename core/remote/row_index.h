@@ -33,6 +33,8 @@ using TakeRowFn = absl::FunctionRef<absl::Status(const schema::RemoteRow& row)>;
 struct ChainPoint {
   std::uint64_t ordinal = 0;
   base::Digest hash;
+
+  friend bool operator==(const ChainPoint&, const ChainPoint&) = default;
 };
 
 // The newest index that is there whole, nothing where none is. Not whether the
@@ -75,7 +77,9 @@ class RowIndex {
                            const std::vector<schema::RemoteRow>& rows);
 
   // A segment whose row was there before all that is added.
-  void Know(const std::string& row_key) { segments_[row_key] = {}; }
+  void Know(const std::string& row_key, const schema::RemoteLiving& living) {
+    segments_[row_key] = living;
+  }
 
   // Of the newest commit, and of that of the newest index; 0: of none.
   std::uint64_t ordinal() const { return ordinal_; }

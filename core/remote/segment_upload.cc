@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,7 @@
 #include "core/remote/remote_objects.h"
 #include "core/version/open_check.h"
 #include "kv/database.h"
+#include "kv/far_segments.h"
 #include "kv/object_store.h"
 #include "kv/segment_writer.h"
 #include "kv/store_directory.h"
@@ -37,6 +39,9 @@ namespace ckptree::internal {
 namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+// Of one request: its answer takes longer than what is before it.
+constexpr std::uint64_t kReadBytes = std::uint64_t{12} << 20;
+constexpr std::size_t kReadsAtOnce = 4;
 
 // A file that stays readable when its name goes.
 class OpenFile : public kv::ObjectSource {
@@ -94,6 +99,24 @@ class OpenFile : public kv::ObjectSource {
   const std::string path_;
   std::uint64_t size_ = 0;
 };
+
+// Nothing where that cannot be told: who reads a block then reads the segment.
+std::vector<schema::RemoteBlock> BlocksOf(const kv::Options& options,
+                                          const std::string& path) {
+  const absl::StatusOr<std::vector<kv::BlockInFile>> found =
+      kv::BlocksInFile(options, path);
+  std::vector<schema::RemoteBlock> blocks;
+  if (!found.ok()) return blocks;
+  for (const kv::BlockInFile& block : *found) {
+    const std::uint32_t sequence = schema::SequenceOf(block.n);
+    if (sequence == schema::kHeaderSequence ||
+        sequence == schema::kTableSequence) {
+      continue;
+    }
+    blocks.push_back({sequence, block.offset, block.bytes});
+  }
+  return blocks;
+}
 
 std::string RowKeyOf(const schema::SegmentKeyFields& segment) {
   return schema::SegmentKey(segment.version, segment.part, segment.space,
@@ -177,53 +200,86 @@ absl::StatusOr<schema::RemoteSegment> UploadSegment(
                            OpenFile::Open(path));
   uploaded.bytes = source->size();
   CKPTREE_ASSIGN_OR_RETURN(uploaded.digest, source->DigestOfAll());
+  if (segment.space == schema::Space::kChunks) {
+    uploaded.blocks = BlocksOf(options, path);
+  }
   CKPTREE_RETURN_IF_ERROR(
       store.Put(RemoteSegmentName(uuid, era, uploaded), *source,
                 CallFor(uploaded.bytes, std::move(cancelled))));
   return uploaded;
 }
 
+absl::Status ReadSegment(
+    const schema::RemoteSegment& segment, std::uint64_t era,
+    const std::string& uuid, kv::ObjectStore& store, std::stop_token cancelled,
+    absl::FunctionRef<absl::Status(std::span<const std::byte> bytes)> take) {
+  const std::string name = RemoteSegmentName(uuid, era, segment);
+  const kv::Call call = CallFor(segment.bytes, std::move(cancelled));
+  const auto pieces = static_cast<std::size_t>(std::min<std::uint64_t>(
+      kReadsAtOnce, (segment.bytes + kReadBytes - 1) / kReadBytes));
+  std::vector<std::vector<std::byte>> memory(pieces);
+  base::DigestStream digest;
+  for (std::uint64_t at = 0; at < segment.bytes;) {
+    std::vector<std::span<std::byte>> wanted;
+    std::vector<std::uint64_t> places;
+    for (std::size_t i = 0; i < pieces && at < segment.bytes; ++i) {
+      memory[i].resize(static_cast<std::size_t>(
+          std::min<std::uint64_t>(kReadBytes, segment.bytes - at)));
+      wanted.emplace_back(memory[i]);
+      places.push_back(at);
+      at += memory[i].size();
+    }
+    std::vector<absl::StatusOr<std::size_t>> read(wanted.size(),
+                                                  std::size_t{0});
+    {
+      std::vector<std::jthread> others;
+      for (std::size_t i = 1; i < wanted.size(); ++i) {
+        others.emplace_back([&, i] {
+          read[i] = store.GetRange(name, places[i], wanted[i], call);
+        });
+      }
+      read[0] = store.GetRange(name, places[0], wanted[0], call);
+    }
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      if (absl::IsNotFound(read[i].status())) {
+        return absl::DataLossError(
+            absl::StrFormat("%s is missing in %s, and a commit needs it", name,
+                            store.address()));
+      }
+      CKPTREE_RETURN_IF_ERROR(read[i].status());
+      if (*read[i] < wanted[i].size()) {
+        return absl::DataLossError(absl::StrFormat(
+            "%s in %s has %d bytes instead of %d", name, store.address(),
+            places[i] + *read[i], segment.bytes));
+      }
+      digest.Update(wanted[i]);
+      CKPTREE_RETURN_IF_ERROR(take(wanted[i]));
+    }
+  }
+  if (digest.Finish() == segment.digest) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat(
+      "%s in %s is not what was put there", name, store.address()));
+}
+
 absl::Status DownloadSegment(const schema::RemoteSegment& segment,
                              std::uint64_t era, const std::string& uuid,
                              const std::string& path, kv::ObjectStore& store,
                              std::stop_token cancelled) {
-  const std::string name = RemoteSegmentName(uuid, era, segment);
-  const kv::Call call = CallFor(segment.bytes, std::move(cancelled));
   const int fd =
       open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return absl::ErrnoToStatus(errno, "making " + path);
   const absl::Cleanup close_it = [fd] { close(fd); };
-  base::DigestStream digest;
-  std::vector<std::byte> piece(kPieceBytes);
-  for (std::uint64_t at = 0; at < segment.bytes;) {
-    const std::span<std::byte> wanted(
-        piece.data(), static_cast<std::size_t>(std::min<std::uint64_t>(
-                          piece.size(), segment.bytes - at)));
-    const absl::StatusOr<std::size_t> read =
-        store.GetRange(name, at, wanted, call);
-    if (absl::IsNotFound(read.status())) {
-      return absl::DataLossError(absl::StrFormat(
-          "%s is missing in %s, and a commit needs it", name, store.address()));
-    }
-    CKPTREE_RETURN_IF_ERROR(read.status());
-    if (*read < wanted.size()) {
-      return absl::DataLossError(
-          absl::StrFormat("%s in %s has %d bytes instead of %d", name,
-                          store.address(), at + *read, segment.bytes));
-    }
-    digest.Update(wanted);
-    for (std::span<const std::byte> rest = wanted; !rest.empty();) {
+  const auto append = [&](std::span<const std::byte> rest) -> absl::Status {
+    while (!rest.empty()) {
       const ssize_t done = write(fd, rest.data(), rest.size());
       if (done < 0 && errno == EINTR) continue;
       if (done < 0) return absl::ErrnoToStatus(errno, "writing " + path);
       rest = rest.subspan(static_cast<std::size_t>(done));
     }
-    at += wanted.size();
-  }
-  if (digest.Finish() != segment.digest) {
-    return absl::DataLossError(absl::StrFormat(
-        "%s in %s is not what was put there", name, store.address()));
-  }
+    return absl::OkStatus();
+  };
+  CKPTREE_RETURN_IF_ERROR(
+      ReadSegment(segment, era, uuid, store, std::move(cancelled), append));
   if (fsync(fd) != 0) return absl::ErrnoToStatus(errno, "syncing " + path);
   return absl::OkStatus();
 }

@@ -5,11 +5,14 @@
 #ifndef CKPTREE_CORE_REMOTE_SEGMENT_UPLOAD_H_
 #define CKPTREE_CORE_REMOTE_SEGMENT_UPLOAD_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kv/database.h"
@@ -34,8 +37,14 @@ absl::StatusOr<schema::RemoteSegment> UploadSegment(
     const schema::SegmentKeyFields& segment, std::uint64_t era,
     const std::string& uuid, kv::ObjectStore& store, std::stop_token cancelled);
 
-// Downloads it to `path`, synced; kDataLoss where it is not what the commit
-// says.
+// Reads it, some requests at a time, and calls `take` with all bytes in order;
+// kDataLoss where it is not what the commit says. An error of `take` ends it.
+absl::Status ReadSegment(
+    const schema::RemoteSegment& segment, std::uint64_t era,
+    const std::string& uuid, kv::ObjectStore& store, std::stop_token cancelled,
+    absl::FunctionRef<absl::Status(std::span<const std::byte> bytes)> take);
+
+// Downloads it to `path`, synced; errors as those of ReadSegment().
 absl::Status DownloadSegment(const schema::RemoteSegment& segment,
                              std::uint64_t era, const std::string& uuid,
                              const std::string& path, kv::ObjectStore& store,

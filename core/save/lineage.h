@@ -12,8 +12,13 @@
 namespace ckptree::internal {
 
 // "host", "pid", "command", "directory" of this process; what cannot be found
-// out is left out. Texts are cut at 4 KiB.
+// out is left out. Texts are cut at 4 KiB. The command is WithoutSecrets().
 std::vector<std::pair<std::string, std::string>> ProcessLineage();
+
+// The words of a command line with a space between. `***` stands for values of
+// options and variables whose name says that they are secret, and for the user
+// of an address.
+std::string WithoutSecrets(const std::vector<std::string>& words);
 
 }  // namespace ckptree::internal
 

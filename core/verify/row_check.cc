@@ -5,17 +5,21 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/coding/coded_block.h"
+#include "core/process/first_error.h"
 #include "core/version/open_check.h"
 #include "core/version/store_features.h"
 #include "schema/keys.h"
 #include "schema/segment_record.h"
 #include "schema/store_record.h"
 #include "schema/tree.h"
+#include "tbb/parallel_for.h"
 
 namespace ckptree::internal {
 namespace {
@@ -269,6 +273,59 @@ absl::Status CheckSegment(const kv::Database& database, std::string_view key,
   return absl::OkStatus();
 }
 
+// A segment by its row.
+struct ListedSegment {
+  std::string key;
+  schema::SegmentKeyFields fields;
+  schema::SegmentRow row;
+  bool has_file = false;
+};
+
+struct FileChecks {
+  std::vector<VerifyReport> of_segments;
+  std::vector<absl::Status> of_files;  // OK of those that are not whole.
+};
+
+// Each segment against its row, and the checksums of each file. Both read the
+// file, and know nothing of each other.
+absl::StatusOr<FileChecks> CheckEach(const kv::Database& database,
+                                     std::vector<ListedSegment> segments,
+                                     const std::vector<kv::LiveFile>& files,
+                                     const std::function<bool()>& cancelled) {
+  FileChecks checks;
+  checks.of_segments.resize(segments.size());
+  checks.of_files.resize(files.size());
+  FirstError error;
+  const std::thread::id here = std::this_thread::get_id();
+  tbb::parallel_for(
+      std::size_t{0}, segments.size() + files.size(), [&](std::size_t i) {
+        if (error.any()) return;
+        if (cancelled && std::this_thread::get_id() == here && cancelled()) {
+          error.Note(absl::CancelledError("verify stopped"));
+          return;
+        }
+        if (i >= segments.size()) {
+          const std::size_t file = i - segments.size();
+          if (files[file].whole) {
+            checks.of_files[file] = database.CheckFile(files[file]);
+          }
+          return;
+        }
+        const ListedSegment& segment = segments[i];
+        Damage damage(&checks.of_segments[i]);
+        if (!segment.has_file) {
+          damage.Add(Finding::Severity::kDamage,
+                     schema::DescribeKey(Space::kRecords, segment.key) +
+                         ": no file holds it");
+          return;
+        }
+        error.Note(CheckSegment(database, segment.key, segment.fields,
+                                segment.row, &damage));
+      });
+  CKPTREE_RETURN_IF_ERROR(error.status());
+  return checks;
+}
+
 // The second copy of the leaf records; `files` are those of the first. True
 // where all of it is whole.
 absl::StatusOr<bool> CheckLeafCopies(const kv::Database& database,
@@ -343,29 +400,33 @@ absl::Status CheckSegmentFiles(const kv::Database& database, kv::Iterator* rows,
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
                            SortedLiveFiles(database));
   std::vector<bool> used(files.size(), false);
+  std::vector<ListedSegment> segments;
   const schema::KeyRange range = schema::AllRows(Row::kSegment);
   for (rows->Seek(range.begin); rows->Valid() && rows->key() < range.end;
        rows->Next()) {
     if (cancelled && cancelled()) return absl::CancelledError("verify stopped");
     const auto fields = schema::DecodeSegmentKey(rows->key());
-    const auto row = schema::DecodeSegmentRow(rows->value());
+    auto row = schema::DecodeSegmentRow(rows->value());
     if (!fields.has_value() || !row.ok()) continue;  // CheckRows reports it.
     const kv::LiveFile* file = FileOfSegment(files, *fields);
-    if (file == nullptr) {
-      damage->Add(Finding::Severity::kDamage,
-                  schema::DescribeKey(Space::kRecords, rows->key()) +
-                      ": no file holds it");
-      continue;
+    if (file != nullptr) {
+      used[static_cast<std::size_t>(file - files.data())] = true;
     }
-    used[static_cast<std::size_t>(file - files.data())] = true;
-    CKPTREE_RETURN_IF_ERROR(
-        CheckSegment(database, rows->key(), *fields, *row, damage));
+    segments.push_back(
+        {std::string(rows->key()), *fields, *std::move(row), file != nullptr});
   }
   CKPTREE_RETURN_IF_ERROR(rows->status());
+  CKPTREE_ASSIGN_OR_RETURN(
+      const FileChecks checks,
+      CheckEach(database, std::move(segments), files, cancelled));
+  for (const VerifyReport& found : checks.of_segments) {
+    for (const Finding& finding : found.findings) {
+      damage->Add(finding.severity, finding.what);
+    }
+  }
   CKPTREE_ASSIGN_OR_RETURN(const bool copied,
                            CheckLeafCopies(database, files, cancelled, damage));
   for (std::size_t i = 0; i < files.size(); ++i) {
-    if (cancelled && cancelled()) return absl::CancelledError("verify stopped");
     const std::string spared =
         copied && files[i].space == Space::kLeaves
             ? "; the second copy of its leaf records is whole"
@@ -375,8 +436,7 @@ absl::Status CheckSegmentFiles(const kv::Database& database, kv::Iterator* rows,
                   files[i].path + " is missing or cut short" + spared);
       continue;
     }
-    if (const absl::Status status = database.CheckFile(files[i]);
-        !status.ok()) {
+    if (const absl::Status& status = checks.of_files[i]; !status.ok()) {
       damage->Add(Finding::Severity::kDamage,
                   std::string(status.message()) + spared);
     }

@@ -122,11 +122,12 @@ void Catalog::LoadNames(const kv::Database& database,
 }
 
 Catalog::Rows Catalog::RowsOf(const kv::Database& database,
+                              tbb::task_arena* arena,
                               std::vector<std::string>* problems) {
   Rows rows;
   absl::StatusOr<StepRows> steps = StepRows::Open(database);
   if (steps.ok()) {
-    rows.unseen = steps->ReadAll(problems, &rows.steps, &rows.bad_steps);
+    rows.unseen = steps->ReadAll(problems, &rows.steps, &rows.bad_steps, arena);
   } else {
     rows.unseen = steps.status();
     problems->emplace_back(rows.unseen.message());
@@ -137,7 +138,7 @@ Catalog::Rows Catalog::RowsOf(const kv::Database& database,
 
 std::vector<std::string> Catalog::Load(const kv::Database& database) {
   std::vector<std::string> problems;
-  Rows rows = RowsOf(database, &problems);
+  Rows rows = RowsOf(database, /*arena=*/nullptr, &problems);
   absl::MutexLock lock(&mu_);
   later_.reset();
   rows_ = std::move(rows);
@@ -205,6 +206,7 @@ StepRecordPtr Catalog::Find(std::uint32_t branch, std::int64_t step) const {
 std::vector<StepRecordPtr> Catalog::Steps(std::uint32_t branch) const {
   const Listed lock(this);
   std::vector<StepRecordPtr> steps;
+  steps.reserve(StepsOf(branch).size());
   for (const auto& [step, record] : StepsOf(branch)) steps.push_back(record);
   return steps;
 }

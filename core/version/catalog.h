@@ -140,7 +140,7 @@ class Catalog {
                                          std::optional<std::string_view> value);
 
   // What Load() reads, with and without the rows of steps.
-  static Rows RowsOf(const kv::Database& database,
+  static Rows RowsOf(const kv::Database& database, tbb::task_arena* arena,
                      std::vector<std::string>* problems);
   static void LoadNames(const kv::Database& database,
                         std::vector<std::string>* problems, Rows* rows);

@@ -45,17 +45,12 @@ Catalog::Problems Catalog::ListAll() const {
   StepRows::BadRows bad;
   absl::Status seen;
   std::optional<Rows> anew;
-  // A thread that waits here must not begin work that wants the lock.
-  later.arena->execute([&] {
-    tbb::this_task_arena::isolate([&] {
-      seen = later.steps.ReadAll(&found.rows, &steps, &bad);
-      if (seen.ok()) return;
-      // Files may have gone since: what there is now.
-      if (!later.database->Refresh().ok()) return;
-      found.rows.clear();
-      anew = RowsOf(*later.database, &found.rows);
-    });
-  });
+  seen = later.steps.ReadAll(&found.rows, &steps, &bad, later.arena);
+  // Files may have gone since: what there is now.
+  if (!seen.ok() && later.database->Refresh().ok()) {
+    found.rows.clear();
+    anew = RowsOf(*later.database, later.arena, &found.rows);
+  }
   if (anew.has_value()) {
     rows_ = *std::move(anew);
   } else {

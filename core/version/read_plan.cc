@@ -39,6 +39,8 @@ auto BlockOrder(const schema::ChunkRef& ref) {
 // too, since threads beyond them do nothing but wait for it.
 constexpr std::size_t kReadsAtOnce = 8;
 constexpr std::uint64_t kWorthDiskThreads = 16 << 20;
+// Requests at once where blocks are elsewhere.
+constexpr std::size_t kFarReadsAtOnce = 16;
 // Of all threads: what falls into its place by pieces is read there first.
 constexpr std::uint64_t kScratchBytes = 32 << 20;
 
@@ -407,6 +409,13 @@ absl::Status ReadPlan::RunHere() {
   const std::vector<Block> blocks = Blocks();
   total_ = BytesOf(slices_);
   Scratch scratch;
+  if (database_.reads_far()) {
+    for (const std::span<const Block> run : Runs(blocks)) {
+      CKPTREE_RETURN_IF_ERROR(Ask());
+      CKPTREE_RETURN_IF_ERROR(ReadRun(run, &scratch));
+    }
+    return Tell();
+  }
   for (std::size_t b = 0; b < blocks.size(); ++b) {
     CKPTREE_RETURN_IF_ERROR(Ask());
     if (b + 1 < blocks.size()) Prefetch(blocks[b + 1]);
@@ -437,8 +446,14 @@ absl::Status ReadPlan::Run(int asked) {
     }
     error.Note(ReadRun(run, scratch));
   };
-  if (const std::size_t threads = DiskThreads(asked); threads > 1) {
+  const bool far = database_.reads_far();
+  if (std::size_t threads = DiskThreads(asked); threads > 1 || far) {
     const std::vector<std::span<const Block>> runs = Runs(blocks);
+    if (far) {
+      threads =
+          std::min(runs.size(), asked > 0 ? static_cast<std::size_t>(asked)
+                                          : kFarReadsAtOnce);
+    }
     FreshPages pages(Destinations(runs));
     std::atomic<std::size_t> next = 0;
     std::atomic<bool> ahead = false;

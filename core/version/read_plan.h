@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -124,8 +125,7 @@ class ReadPlan {
   std::vector<Block> Blocks();
   // read_plan_runs.cc: the same in pieces, each for one thread: a block, or
   // small ones that may stand behind each other.
-  static std::vector<std::span<const Block>> Runs(
-      std::span<const Block> blocks);
+  std::vector<std::span<const Block>> Runs(std::span<const Block> blocks) const;
   // Reads them together where that can be.
   absl::Status ReadRun(std::span<const Block> blocks, Scratch* scratch);
   // How many threads of its own to read on; 1: those of the arena will do.
@@ -147,9 +147,15 @@ class ReadPlan {
   // is not what was saved.
   bool DeliverChecked(std::span<const Slice> slices, const std::byte* read,
                       std::uint64_t begin) const;
+  // A value that was read as a whole, coded or not; likewise.
+  bool DeliverRead(Block block, std::span<const std::byte> value,
+                   Scratch* scratch) const;
   // The same of a block that is coded; only the cells that were asked for where
   // the head vouches for what the slices are of.
   bool ReadCoded(std::span<const Slice> slices, Scratch* scratch);
+  // The same of a coded value that was read as a whole.
+  bool DeliverWholeCoded(std::span<const Slice> slices, std::string_view value,
+                         Scratch* scratch) const;
   // The cells [first, second) of its block that the slices need.
   std::pair<std::size_t, std::size_t> CellsOf(std::span<const Slice> slices,
                                               BlockCoding coding) const;

@@ -109,7 +109,10 @@ bool ReadPlan::ReadCoded(std::span<const Slice> slices, Scratch* scratch) {
   const BlockCoding coding = PartOf(first) == PartOfBlock::kAll
                                  ? BlockCoding::kPlanes
                                  : BlockCoding::kRoundedCopy;
-  const auto [from, to] = CellsOf(slices, coding);
+  // From elsewhere, a head of its own takes longer than the other cells.
+  const std::pair<std::size_t, std::size_t> all(
+      0, CellCount(BytesInCells(coding, block)));
+  const auto [from, to] = database_.reads_far() ? all : CellsOf(slices, coding);
   const std::size_t head_bytes = CodedHeadBytes(coding, block);
   if (from != 0 || to != CellCount(BytesInCells(coding, block))) {
     const auto head = DecodeCodedHead(
@@ -128,10 +131,16 @@ bool ReadPlan::ReadCoded(std::span<const Slice> slices, Scratch* scratch) {
           read(head_bytes + begin, head->cells[to - 1].end - begin), scratch);
     }
   }
-  const std::string_view coded = read(0, *stored);
-  const auto head = DecodeCodedHead(coded, *stored, block);
+  return DeliverWholeCoded(slices, read(0, *stored), scratch);
+}
+
+bool ReadPlan::DeliverWholeCoded(std::span<const Slice> slices,
+                                 std::string_view value,
+                                 Scratch* scratch) const {
+  const auto head =
+      DecodeCodedHead(value, value.size(), slices.front().ref.block_length);
   return head.ok() && DeliverCoded(slices, *head, 0, head->cells.size(),
-                                   coded.substr(head->head_bytes()), scratch);
+                                   value.substr(head->head_bytes()), scratch);
 }
 
 bool ReadPlan::DeliverCoded(std::span<const Slice> slices,

@@ -29,6 +29,11 @@ constexpr std::size_t kRunPage = kv::SegmentWriter::kLargeAlignment;
 // A run, its last block, and what stands between blocks.
 constexpr std::size_t kRunScratch = kWorthARun + 2 * kSmallBlock;
 
+// Of segments that are elsewhere: what is worth a request, whatever its blocks
+// are, and what stands between them.
+constexpr std::uint64_t kFarRun = std::uint64_t{12} << 20;
+constexpr std::size_t kFarScratch = kFarRun + (std::size_t{1} << 20);
+
 // A page of `memory` that is `bytes` long, and grown to that.
 std::span<std::byte> RunMemory(std::size_t bytes,
                                std::vector<std::byte>* memory) {
@@ -84,11 +89,13 @@ absl::Status ReadPlan::RunSmall(bool asks) {
 }
 
 std::vector<std::span<const ReadPlan::Block>> ReadPlan::Runs(
-    std::span<const Block> blocks) {
+    std::span<const Block> blocks) const {
+  const bool far = database_.reads_far();
   // Most of it is asked for, and all of it is small.
-  const auto may_join = [](Block block) {
+  const auto may_join = [far](Block block) {
     const schema::ChunkRef& ref = block.front().ref;
-    if (ref.place != schema::Space::kChunks || ref.block_length > kSmallBlock) {
+    if (ref.place != schema::Space::kChunks ||
+        ref.block_length > (far ? kFarRun : kSmallBlock)) {
       return false;
     }
     const std::uint64_t wanted = BytesOf(block);
@@ -104,7 +111,9 @@ std::vector<std::span<const ReadPlan::Block>> ReadPlan::Runs(
     const bool joins = may_join(blocks[b]);
     if (bytes > 0) {
       const schema::ChunkRef& before = blocks[b - 1].front().ref;
-      if (!joins || bytes >= kWorthARun || before.version != ref.version ||
+      const bool full =
+          far ? bytes + ref.block_length > kFarRun : bytes >= kWorthARun;
+      if (!joins || full || before.version != ref.version ||
           before.part != ref.part) {
         runs.push_back(blocks.subspan(first, b - first));
         bytes = 0;
@@ -124,20 +133,27 @@ std::vector<std::span<const ReadPlan::Block>> ReadPlan::Runs(
 absl::Status ReadPlan::ReadRun(std::span<const Block> blocks,
                                Scratch* scratch) {
   if (blocks.size() == 1) return ReadBlock(blocks.front(), scratch);
+  const bool far = database_.reads_far();
   std::vector<kv::ArrayBlock> wanted;
   wanted.reserve(blocks.size());
   for (const Block block : blocks) {
     const schema::ChunkRef& ref = block.front().ref;
-    wanted.push_back({ChunkKey(ref), ref.block_length});
+    std::string key = ChunkKey(ref);
+    // Coded ones are looked at here only where that saves a request.
+    const std::uint64_t bytes =
+        far ? database_.ValueBytes(ref.place, key).value_or(ref.block_length)
+            : ref.block_length;
+    wanted.push_back({std::move(key), bytes});
   }
-  const std::span<std::byte> memory = RunMemory(kRunScratch, &scratch->run);
+  const std::span<std::byte> memory =
+      RunMemory(far ? kFarScratch : kRunScratch, &scratch->run);
   std::vector<Block> alone;  // What did not come like this.
   for (std::size_t done = 0; done < blocks.size();) {
     const std::size_t read =
         database_.ReadRun(std::span(wanted).subspan(done), memory,
                           [&](std::size_t i, std::span<const std::byte> value) {
                             const Block block = blocks[done + i];
-                            if (!DeliverChecked(block, value.data(), 0)) {
+                            if (!DeliverRead(block, value, scratch)) {
                               alone.push_back(block);
                               return;
                             }
@@ -153,6 +169,16 @@ absl::Status ReadPlan::ReadRun(std::span<const Block> blocks,
     }
   }
   return absl::OkStatus();
+}
+
+bool ReadPlan::DeliverRead(Block block, std::span<const std::byte> value,
+                           Scratch* scratch) const {
+  if (value.size() == block.front().ref.block_length) {
+    return DeliverChecked(block, value.data(), 0);
+  }
+  return DeliverWholeCoded(
+      block, {reinterpret_cast<const char*>(value.data()), value.size()},
+      scratch);
 }
 
 bool ReadPlan::DeliverChecked(std::span<const Slice> slices,

@@ -12,12 +12,16 @@
 #include "schema/spaces.h"
 #include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
+#include "tbb/task_arena.h"
 
 namespace ckptree::internal {
 namespace {
 
 // So few rows are decoded faster by one thread.
 constexpr std::size_t kRowsOfTask = 1024;
+// And so few take less than to begin the threads of an arena, in a process that
+// needs none for anything else.
+constexpr std::size_t kRowsOfOneThread = 16 << 10;
 
 // How much further back the newest are looked for where too few were found.
 constexpr std::uint64_t kWider = 8;
@@ -139,14 +143,36 @@ absl::StatusOr<std::vector<StepRecordPtr>> StepRows::Newest(
 }
 
 absl::Status StepRows::ReadAll(std::vector<std::string>* problems,
-                               StepsByBranch* steps, BadRows* bad) {
+                               StepsByBranch* steps, BadRows* bad,
+                               tbb::task_arena* arena) {
+  const auto take = [&](std::string_view key,
+                        absl::StatusOr<StepRecordPtr> record) {
+    if (!record.ok()) {
+      problems->emplace_back(NamingRow(key, record.status()).message());
+      const auto fields = schema::DecodeStepKey(key);
+      if (fields.has_value()) {
+        const auto at = bad->try_emplace(fields->branch, fields->step).first;
+        at->second = std::max(at->second, fields->step);
+      }
+      return;
+    }
+    StepsByNumber& of_branch = (*steps)[(*record)->branch];
+    const std::int64_t step = (*record)->step;
+    of_branch.emplace_hint(of_branch.end(), step, *std::move(record));
+  };
+  const schema::KeyRange range = schema::AllRows(schema::Row::kStep);
+  scan_.Seek(range.begin);
+  for (std::size_t i = 0; i < kRowsOfOneThread && scan_.Valid(); ++i) {
+    take(scan_.key(),
+         StepIn(schema::DecodeStepKey(scan_.key()), scan_.value()));
+    scan_.Next();
+  }
   struct Place {
     std::size_t begin, value, end;
   };
   std::string bytes;  // Keys and values, one after the other.
   std::vector<Place> places;
-  const schema::KeyRange range = schema::AllRows(schema::Row::kStep);
-  for (scan_.Seek(range.begin); scan_.Valid(); scan_.Next()) {
+  for (; scan_.Valid(); scan_.Next()) {
     Place place = {bytes.size(), bytes.size() + scan_.key().size(), 0};
     bytes.append(scan_.key()).append(scan_.value());
     place.end = bytes.size();
@@ -158,31 +184,29 @@ absl::Status StepRows::ReadAll(std::vector<std::string>* problems,
                                           place.value - place.begin);
   };
   std::vector<absl::StatusOr<StepRecordPtr>> records(places.size());
-  tbb::parallel_for(
-      tbb::blocked_range<std::size_t>(0, places.size(), kRowsOfTask),
-      [&](const tbb::blocked_range<std::size_t>& range_of_task) {
-        for (std::size_t i = range_of_task.begin(); i != range_of_task.end();
-             ++i) {
-          const Place& place = places[i];
-          records[i] = StepIn(schema::DecodeStepKey(key_of(place)),
-                              std::string_view(bytes).substr(
-                                  place.value, place.end - place.value));
-        }
-      });
+  const auto spread = [&] {
+    // A thread that waits for the others must not begin what wants a lock that
+    // the caller has.
+    tbb::this_task_arena::isolate([&] {
+      tbb::parallel_for(
+          tbb::blocked_range<std::size_t>(0, places.size(), kRowsOfTask),
+          [&](const tbb::blocked_range<std::size_t>& rows) {
+            for (std::size_t i = rows.begin(); i != rows.end(); ++i) {
+              const Place& place = places[i];
+              records[i] = StepIn(schema::DecodeStepKey(key_of(place)),
+                                  std::string_view(bytes).substr(
+                                      place.value, place.end - place.value));
+            }
+          });
+    });
+  };
+  if (!places.empty() && arena != nullptr) {
+    arena->execute(spread);
+  } else if (!places.empty()) {
+    spread();
+  }
   for (std::size_t i = 0; i < records.size(); ++i) {
-    if (!records[i].ok()) {
-      problems->emplace_back(
-          NamingRow(key_of(places[i]), records[i].status()).message());
-      const auto fields = schema::DecodeStepKey(key_of(places[i]));
-      if (fields.has_value()) {
-        const auto at = bad->try_emplace(fields->branch, fields->step).first;
-        at->second = std::max(at->second, fields->step);
-      }
-      continue;
-    }
-    StepsByNumber& of_branch = (*steps)[(*records[i])->branch];
-    const std::int64_t step = (*records[i])->step;
-    of_branch.emplace_hint(of_branch.end(), step, *std::move(records[i]));
+    take(key_of(places[i]), std::move(records[i]));
   }
   if (!scanned.ok()) problems->emplace_back(scanned.message());
   return scanned;

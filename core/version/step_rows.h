@@ -21,6 +21,7 @@
 #include "kv/iterator.h"
 #include "schema/keys.h"
 #include "schema/step_record.h"
+#include "tbb/task_arena.h"
 
 namespace ckptree::internal {
 
@@ -54,10 +55,11 @@ class StepRows {
   using BadRows = std::map<std::uint32_t, std::int64_t>;
 
   // All rows. Those that do not decode are left out, and are among the
-  // problems. Not OK: some were not seen. Spreads over the TBB arena it is
-  // called in.
+  // problems. Not OK: some were not seen. Where there are many it spreads over
+  // `arena`, or over the one it is called in where that is null, and begins
+  // there no other work.
   absl::Status ReadAll(std::vector<std::string>* problems, StepsByBranch* steps,
-                       BadRows* bad);
+                       BadRows* bad, tbb::task_arena* arena);
 
  private:
   explicit StepRows(kv::Iterator scan) : scan_(std::move(scan)) {}

@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "kv/files/errno_status.h"
 #include "kv/files/file_system_of.h"
 #include "kv/files/status.h"
 #include "kv/options.h"

@@ -19,8 +19,8 @@
 #include "base/digest.h"
 #include "base/status_macros.h"
 #include "kv/files/descriptor.h"
+#include "kv/files/errno_status.h"
 #include "kv/files/permissions.h"
-#include "kv/files/status.h"
 #include "kv/store_directory.h"
 
 namespace ckptree::kv {

@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "kv/files/descriptor.h"
-#include "kv/files/status.h"
+#include "kv/files/errno_status.h"
 
 namespace ckptree::kv {
 namespace {

@@ -9,27 +9,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "kv/files/errno_status.h"
 #include "rocksdb/status.h"
 
 namespace ckptree::kv {
 namespace {
-
-absl::StatusCode CodeOfErrno(int error) {
-  switch (error) {
-    case ENOENT:
-    case ENOTDIR:
-      return absl::StatusCode::kNotFound;
-    case ENOSPC:
-    case EDQUOT:
-      return absl::StatusCode::kResourceExhausted;
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return absl::StatusCode::kPermissionDenied;
-    default:
-      return absl::StatusCode::kUnknown;
-  }
-}
 
 // RocksDB tells a missing file and a full disk by codes of its own, and keeps
 // of any other errno only the text.
@@ -92,12 +76,6 @@ absl::Status ToStatus(const rocksdb::Status& status, std::string_view context) {
   if (status.ok()) return absl::OkStatus();
   return absl::Status(CodeOf(status),
                       absl::StrFormat("%s: %s", context, status.ToString()));
-}
-
-absl::Status ErrnoStatus(int error, std::string_view context) {
-  return absl::Status(CodeOfErrno(error),
-                      absl::StrFormat("%s: %s", context,
-                                      std::generic_category().message(error)));
 }
 
 }  // namespace ckptree::kv

@@ -18,10 +18,6 @@ namespace ckptree::kv {
 // `context` says what was being done to what; it starts the message.
 absl::Status ToStatus(const rocksdb::Status& status, std::string_view context);
 
-// What errno says; ENOENT is kNotFound, ENOSPC and EDQUOT kResourceExhausted,
-// all others kUnknown.
-absl::Status ErrnoStatus(int error, std::string_view context);
-
 }  // namespace ckptree::kv
 
 #endif  // CKPTREE_KV_FILES_STATUS_H_

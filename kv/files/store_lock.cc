@@ -30,8 +30,8 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "kv/files/descriptor.h"
+#include "kv/files/errno_status.h"
 #include "kv/files/permissions.h"
-#include "kv/files/status.h"
 #include "kv/process_mark.h"
 #include "kv/store_directory.h"
 

@@ -210,6 +210,10 @@ bool JournalTail::Unchanged() {
   if (options_.shared_folder) {
     for (Place& place : watched_) place.open.reset();
   }
+  // A writer that came and went removes it, and each file behind it, once all
+  // of them is in rows.
+  const std::string front = JournalFileName(Copy::kA, watched_.front().file);
+  if (!FileSize(options_, Join(directory_, front)).ok()) return false;
   return std::all_of(watched_.begin(), watched_.end(),
                      [this](Place& place) { return IsEmpty(&place); });
 }

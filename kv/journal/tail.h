@@ -34,10 +34,10 @@ class JournalTail {
   // After `content` was read.
   void Start(const JournalContent& content);
 
-  // True where the place of the next record is empty, and so is each file that
-  // may come next: two small reads, or some more after a kill. False where
-  // there may be something, and once a second, for files may have been
-  // replaced.
+  // True where the place of the next record is empty, its file is still there,
+  // and each file that may come next is empty: two small reads, or some more
+  // after a kill. False where there may be something, and once a second, for
+  // files may have been replaced.
   bool Unchanged();
 
   // What was added since, where it is plain: whole records that go on from

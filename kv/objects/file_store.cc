@@ -30,7 +30,7 @@
 #include "base/status_macros.h"
 #include "kv/conditional_put.h"
 #include "kv/files/descriptor.h"
-#include "kv/files/status.h"
+#include "kv/files/errno_status.h"
 #include "kv/object_store.h"
 #include "kv/objects/names.h"
 #include "kv/objects/wait.h"

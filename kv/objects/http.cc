@@ -48,7 +48,11 @@ std::size_t OnHeader(char* data, std::size_t size, std::size_t count,
                      void* user) {
   HttpAnswer& answer = *static_cast<Exchange*>(user)->answer;
   const std::string_view line(data, size * count);
-  if (line.starts_with("HTTP/")) answer.headers.clear();
+  if (line.starts_with("HTTP/")) {
+    answer.headers.clear();
+    answer.head_ended = false;
+  }
+  if (line == "\r\n" || line == "\n") answer.head_ended = true;
   const std::size_t colon = line.find(':');
   if (colon != std::string_view::npos && answer.headers.size() < 100) {
     answer.headers[absl::AsciiStrToLower(std::string(line.substr(0, colon)))] =
@@ -156,6 +160,12 @@ void Finish(const Exchange& exchange, CURLcode result) {
   answer.status = static_cast<int>(status);
   answer.sent = sent > 0;
   answer.error = absl::OkStatus();
+  if (result == CURLE_OK && !answer.head_ended) {
+    answer.error = absl::UnavailableError(
+        absl::StrCat(HostOf(exchange.request->url),
+                     ": the connection ended within the head of an answer"));
+    return;
+  }
   if (result == CURLE_OK || answer.cut_short) return;
   answer.untrusted = result == CURLE_PEER_FAILED_VERIFICATION ||
                      result == CURLE_SSL_CACERT_BADFILE ||

@@ -51,6 +51,7 @@ struct HttpAnswer {
   std::map<std::string, std::string> headers;  // Names in lower case.
   std::string body;                            // At most kMaxBody bytes.
   std::size_t filled = 0;                      // Bytes of `into`.
+  bool head_ended = false;                     // Else the rest is not known.
   // `into` was too small: the connection was left.
   bool cut_short = false;
 

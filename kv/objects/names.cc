@@ -100,6 +100,17 @@ absl::StatusOr<ObjectPage> PageOf(
   return page;
 }
 
+std::string ShownAddress(std::string_view address) {
+  const std::size_t slashes = address.find("://");
+  if (slashes == std::string_view::npos) return std::string(address);
+  const std::size_t begin = slashes + 3;
+  const std::string_view rest = address.substr(begin);
+  const std::size_t at = rest.substr(0, rest.find_first_of("/?#")).rfind('@');
+  if (at == std::string_view::npos) return std::string(address);
+  return absl::StrCat(std::string(address.substr(0, begin)), "***",
+                      std::string(rest.substr(at)));
+}
+
 absl::StatusOr<ObjectAddress> ParseObjectAddress(const std::string& address) {
   const std::size_t colon = address.find("://");
   if (colon == std::string::npos) {
@@ -117,8 +128,9 @@ absl::StatusOr<ObjectAddress> ParseObjectAddress(const std::string& address) {
   }
   if (parsed.scheme == "file") {
     if (!rest.starts_with("/")) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the address '", address, "' names no absolute folder: file:///..."));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the address '", ShownAddress(address),
+                       "' names no absolute folder: file:///..."));
     }
     parsed.path = rest;
     return parsed;

@@ -12,6 +12,7 @@
 #include "kv/object_store.h"
 #include "kv/object_store_wrapper.h"
 #include "kv/objects/file_store.h"
+#include "kv/objects/module.h"
 #include "kv/objects/names.h"
 #include "kv/objects/rados_store.h"
 #include "kv/objects/s3_store.h"
@@ -42,20 +43,27 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenPlain(
   CKPTREE_ASSIGN_OR_RETURN(const ObjectAddress parsed,
                            ParseObjectAddress(address));
   if (parsed.scheme == "file") return OpenFileStore(address, parsed.path);
-#ifdef CKPTREE_WITH_S3
-  if (parsed.scheme == "s3") {
-    return OpenS3Store(address, parsed, options);
+  if (!HasObjectStore(parsed.scheme)) {
+    return absl::UnimplementedError(absl::StrCat(
+        address, ": this build of ckptree is without ", parsed.scheme, "://; ",
+        parsed.scheme == "s3" ? "libcurl, OpenSSL and pugixml" : "librados",
+        " were not there (scripts/install_packages remote)"));
   }
+#ifdef CKPTREE_OBJECT_MODULES
+  CKPTREE_ASSIGN_OR_RETURN(const ObjectModule* const module,
+                           LoadObjectModule(parsed.scheme));
+  return module->open(address, parsed, options, call);
+#else
+#ifdef CKPTREE_WITH_S3
+  if (parsed.scheme == "s3") return OpenS3Store(address, parsed, options);
 #endif
 #ifdef CKPTREE_WITH_RADOS
   if (parsed.scheme == "rados") {
     return OpenRadosStore(address, parsed, options, call);
   }
 #endif
-  return absl::UnimplementedError(absl::StrCat(
-      address, ": this build of ckptree is without ", parsed.scheme, "://; ",
-      parsed.scheme == "s3" ? "libcurl, OpenSSL and pugixml" : "librados",
-      " were not there (scripts/install_packages remote)"));
+  return absl::InternalError(absl::StrCat(address, ": no such kind"));
+#endif
 }
 
 }  // namespace

@@ -29,7 +29,7 @@
 #include "base/require.h"
 #include "base/status_macros.h"
 #include "kv/conditional_put.h"
-#include "kv/files/status.h"
+#include "kv/files/errno_status.h"
 #include "kv/monotonic.h"
 #include "kv/object_store.h"
 #include "kv/objects/names.h"

@@ -209,6 +209,7 @@ std::vector<S3Reply> S3Client::Send(std::span<const S3Request> requests,
     }
     if (expired) credentials_.Forget();
     if (again.empty()) break;
+    if (call.heard) call.heard(replies[again.front()].verdict.error);
     if (!expired) WaitOrEnd(call, PauseBefore(tries, pause));
     if (const absl::Status over = CheckCall(call, "requests to S3");
         !over.ok()) {

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -40,6 +41,46 @@ constexpr std::uint64_t kMaxParts = 9000;
 constexpr std::size_t kPartsAtOnce = 4;
 constexpr std::size_t kDeletesAtOnce = 16;
 constexpr char kWriteId[] = "x-amz-meta-ckptree-write-id";
+
+// Answers to one request that are not of S3: a proxy's, or one that was cut.
+constexpr int kMostStrange = 5;
+
+// By this Sensible() knows such an answer; callers do not see it.
+constexpr char kStrange[] = "strange";
+
+absl::Status Strange(const std::string& what) {
+  absl::Status strange =
+      absl::UnavailableError(absl::StrCat(what, ": that is no answer of S3"));
+  strange.SetPayload(kStrange, absl::Cord());
+  return strange;
+}
+
+const absl::Status& StatusOf(const absl::Status& status) { return status; }
+template <typename T>
+const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
+  return result.status();
+}
+
+// What `once` returns; strange answers are asked for again, after pauses, and
+// then they are kUnavailable.
+template <typename Once>
+auto Sensible(const Call& call, Once once) -> decltype(once()) {
+  for (int tries = 1;; ++tries) {
+    auto result = once();
+    const absl::Status& status = StatusOf(result);
+    if (!status.GetPayload(kStrange).has_value()) return result;
+    if (tries == kMostStrange || !CheckCall(call, "").ok()) {
+      return absl::UnavailableError(status.message());
+    }
+    WaitOrEnd(call, PauseBefore(tries, absl::ZeroDuration()));
+  }
+}
+
+// Each answer with an object or to a PUT has one; a page of a portal has none.
+bool HasTag(const HttpAnswer& answer) {
+  const std::string tag = answer.Header("etag");
+  return !tag.empty() && tag.find("<") == std::string::npos;
+}
 
 absl::Time ParseHttpTime(const std::string& text) {
   absl::Time time = absl::InfinitePast();
@@ -71,7 +112,12 @@ class S3Store : public ObjectStore {
                       call, /*once=*/true);
     switch (reply.verdict.meaning) {
       case S3Meaning::kDone:
-        return PutAnswer{PutOutcome::kCreated, absl::OkStatus()};
+        if (HasTag(reply.answer)) {
+          return PutAnswer{PutOutcome::kCreated, absl::OkStatus()};
+        }
+        return PutAnswer{
+            PutOutcome::kUnknown,
+            absl::UnavailableError(Strange("PUT " + name).message())};
       case S3Meaning::kTaken:
         return PutAnswer{PutOutcome::kExists, absl::OkStatus()};
       default:
@@ -84,13 +130,18 @@ class S3Store : public ObjectStore {
   absl::Status Put(const std::string& name, const ObjectSource& source,
                    const Call& call) override {
     CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
-    if (source.size() > kInOnePart) return PutInParts(name, source, call);
+    if (source.size() > kInOnePart) {
+      return Sensible(call, [&] { return PutInParts(name, source, call); });
+    }
     std::string bytes(static_cast<std::size_t>(source.size()), '\0');
     CKPTREE_RETURN_IF_ERROR(
         source.Read(0, std::as_writable_bytes(std::span(bytes))));
-    return client_
-        ->Send({.method = "PUT", .key = base_ + name, .body = bytes}, call)
-        .verdict.error;
+    return Sensible(call, [&]() -> absl::Status {
+      const S3Reply reply = client_->Send(
+          {.method = "PUT", .key = base_ + name, .body = bytes}, call);
+      CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
+      return HasTag(reply.answer) ? absl::OkStatus() : Strange("PUT " + name);
+    });
   }
 
   absl::StatusOr<std::size_t> GetRange(const std::string& name,
@@ -104,67 +155,13 @@ class S3Store : public ObjectStore {
       if (info.has_value()) return 0;
       return absl::NotFoundError(absl::StrCat(name, " is not there"));
     }
-    const S3Reply reply = client_->Send(
-        {.method = "GET",
-         .key = base_ + name,
-         // An answer from a cache could be of before the object was made.
-         .headers = {absl::StrCat("Range: bytes=", offset, "-",
-                                  offset + into.size() - 1),
-                     "Cache-Control: no-cache"},
-         .into = into},
-        call);
-    if (reply.verdict.meaning == S3Meaning::kPastEnd) return 0;
-    CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
-    const HttpAnswer& answer = reply.answer;
-    const std::optional<S3Range> range =
-        ParseContentRange(answer.Header("content-range"));
-    // Without a range it is the whole object.
-    std::uint64_t total = 0;
-    const bool whole = answer.status == 200 && offset == 0 &&
-                       ParseNumber(answer.Header("content-length"), &total);
-    if (range.has_value()) total = range->total;
-    if ((!range.has_value() && !whole) ||
-        (range.has_value() && range->first != offset) || total < offset ||
-        answer.filled != std::min<std::uint64_t>(into.size(), total - offset)) {
-      return absl::UnknownError(absl::StrCat(
-          "GET ", name, ": the server answered with other bytes than those ",
-          "from ", offset));
-    }
-    return answer.filled;
+    return Sensible(call, [&] { return GetOnce(name, offset, into, call); });
   }
 
   absl::StatusOr<std::optional<ObjectInfo>> Head(const std::string& name,
                                                  const Call& call) override {
     CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
-    const S3Reply reply =
-        client_->Send({.method = "HEAD", .key = base_ + name}, call);
-    const int status = reply.answer.status;
-    if (reply.answer.error.ok() && status >= 400 && status < 500) {
-      // An answer to HEAD says no more than its number: not whether the bucket
-      // is there, nor what is wrong with the credentials.
-      const S3Reply why = client_->Send({.method = "GET",
-                                         .key = base_ + name,
-                                         .headers = {"Range: bytes=0-0"}},
-                                        call);
-      if (why.verdict.meaning == S3Meaning::kAbsent) return std::nullopt;
-      if (why.verdict.meaning == S3Meaning::kDone ||
-          why.verdict.meaning == S3Meaning::kPastEnd) {
-        // It was made in the meantime, or new credentials do.
-        CKPTREE_RETURN_IF_ERROR(CheckCall(call, absl::StrCat("HEAD ", name)));
-        return Head(name, call);
-      }
-      return why.verdict.error;
-    }
-    CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
-    ObjectInfo info;
-    info.name = name;
-    info.modified = ParseHttpTime(reply.answer.Header("last-modified"));
-    if (!ParseNumber(reply.answer.Header("content-length"), &info.size)) {
-      return absl::UnknownError(absl::StrCat("HEAD ", name, ": no length"));
-    }
-    const std::string id = reply.answer.Header(kWriteId);
-    if (!id.empty()) info.write_id = id;
-    return info;
+    return Sensible(call, [&] { return HeadOnce(name, call); });
   }
 
   absl::StatusOr<ObjectPage> List(const std::string& prefix,
@@ -177,10 +174,14 @@ class S3Store : public ObjectStore {
     std::string from = after.empty() ? "" : base_ + after;
     while (true) {
       if (!from.empty()) request.query["start-after"] = from;
-      const S3Reply reply = client_->Send(request, call);
-      CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
-      CKPTREE_ASSIGN_OR_RETURN(S3List list,
-                               ParseS3List(reply.answer.body, base_));
+      CKPTREE_ASSIGN_OR_RETURN(
+          S3List list, Sensible(call, [&]() -> absl::StatusOr<S3List> {
+            const S3Reply reply = client_->Send(request, call);
+            CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
+            absl::StatusOr<S3List> parsed =
+                ParseS3List(reply.answer.body, base_);
+            return parsed.ok() ? parsed : Strange("a list of " + prefix);
+          }));
       if (!list.page.objects.empty() || !list.page.more || list.last <= from) {
         return std::move(list.page);
       }
@@ -197,11 +198,15 @@ class S3Store : public ObjectStore {
         CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
         requests.push_back({.method = "DELETE", .key = base_ + name});
       }
-      for (const S3Reply& reply : client_->Send(requests, call)) {
-        if (reply.verdict.meaning != S3Meaning::kAbsent) {
+      const auto send = [&]() -> absl::Status {
+        for (const S3Reply& reply : client_->Send(requests, call)) {
+          if (reply.verdict.meaning == S3Meaning::kAbsent) continue;
           CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
+          if (!reply.answer.body.empty()) return Strange("DELETE");
         }
-      }
+        return absl::OkStatus();
+      };
+      CKPTREE_RETURN_IF_ERROR(Sensible(call, send));
     }
     return absl::OkStatus();
   }
@@ -235,6 +240,72 @@ class S3Store : public ObjectStore {
   }
 
  private:
+  // Not empty.
+  absl::StatusOr<std::size_t> GetOnce(const std::string& name,
+                                      std::uint64_t offset,
+                                      std::span<std::byte> into,
+                                      const Call& call) {
+    const S3Reply reply = client_->Send(
+        {.method = "GET",
+         .key = base_ + name,
+         // An answer from a cache could be of before the object was made.
+         .headers = {absl::StrCat("Range: bytes=", offset, "-",
+                                  offset + into.size() - 1),
+                     "Cache-Control: no-cache"},
+         .into = into},
+        call);
+    if (reply.verdict.meaning == S3Meaning::kPastEnd) return 0;
+    CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
+    const HttpAnswer& answer = reply.answer;
+    const std::optional<S3Range> range =
+        ParseContentRange(answer.Header("content-range"));
+    // Without a range it is the whole object.
+    std::uint64_t total = 0;
+    const bool whole = answer.status == 200 && offset == 0 &&
+                       ParseNumber(answer.Header("content-length"), &total);
+    if (range.has_value()) total = range->total;
+    if (!HasTag(answer) || (!range.has_value() && !whole) ||
+        (range.has_value() && range->first != offset) || total < offset ||
+        answer.filled != std::min<std::uint64_t>(into.size(), total - offset)) {
+      return Strange(absl::StrCat("GET ", name, " from ", offset));
+    }
+    return answer.filled;
+  }
+
+  absl::StatusOr<std::optional<ObjectInfo>> HeadOnce(const std::string& name,
+                                                     const Call& call) {
+    const S3Reply reply =
+        client_->Send({.method = "HEAD", .key = base_ + name}, call);
+    const int status = reply.answer.status;
+    if (reply.answer.error.ok() && status >= 400 && status < 500) {
+      // An answer to HEAD says no more than its number: not whether the bucket
+      // is there, nor what is wrong with the credentials.
+      const S3Reply why = client_->Send({.method = "GET",
+                                         .key = base_ + name,
+                                         .headers = {"Range: bytes=0-0"}},
+                                        call);
+      if (why.verdict.meaning == S3Meaning::kAbsent) return std::nullopt;
+      if (why.verdict.meaning == S3Meaning::kDone ||
+          why.verdict.meaning == S3Meaning::kPastEnd) {
+        // It was made in the meantime, or new credentials do.
+        CKPTREE_RETURN_IF_ERROR(CheckCall(call, absl::StrCat("HEAD ", name)));
+        return HeadOnce(name, call);
+      }
+      return why.verdict.error;
+    }
+    CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
+    ObjectInfo info;
+    info.name = name;
+    info.modified = ParseHttpTime(reply.answer.Header("last-modified"));
+    if (!ParseNumber(reply.answer.Header("content-length"), &info.size) ||
+        !HasTag(reply.answer)) {
+      return Strange("HEAD " + name);
+    }
+    const std::string id = reply.answer.Header(kWriteId);
+    if (!id.empty()) info.write_id = id;
+    return info;
+  }
+
   absl::Status PutInParts(const std::string& name, const ObjectSource& source,
                           const Call& call) {
     const std::string id = NewWriteId();
@@ -247,8 +318,7 @@ class S3Store : public ObjectStore {
     CKPTREE_RETURN_IF_ERROR(begun.verdict.error);
     const Upload upload{name, S3Text(begun.answer.body, "UploadId")};
     if (upload.id.empty()) {
-      return absl::UnknownError(
-          absl::StrCat("POST ", name, ": the server named no upload"));
+      return Strange(absl::StrCat("POST ", name, ", which begins an upload"));
     }
     absl::Status done = SendParts(upload, id, source, call);
     if (!done.ok()) {
@@ -285,13 +355,12 @@ class S3Store : public ObjectStore {
       }
       for (const S3Reply& reply : client_->Send(requests, call)) {
         CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
-        const std::string tag = reply.answer.Header("etag");
-        if (tag.empty() || tag.find("<") != std::string_view::npos) {
-          return absl::UnknownError(
-              absl::StrCat("PUT ", upload.name, ": a part without an ETag"));
+        if (!HasTag(reply.answer)) {
+          return Strange(absl::StrCat("PUT ", upload.name, ", a part"));
         }
         absl::StrAppend(&list, "<Part><PartNumber>", number++,
-                        "</PartNumber><ETag>", tag, "</ETag></Part>");
+                        "</PartNumber><ETag>", reply.answer.Header("etag"),
+                        "</ETag></Part>");
       }
     }
     list += "</CompleteMultipartUpload>";
@@ -308,14 +377,13 @@ class S3Store : public ObjectStore {
     // an earlier try was lost, and the upload is gone because it is complete.
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<ObjectInfo> there,
                              Head(upload.name, call));
-    if (reply.verdict.meaning == S3Meaning::kAbsent && there.has_value() &&
-        there->write_id == id) {
-      return absl::OkStatus();
-    }
+    if (there.has_value() && there->write_id == id) return absl::OkStatus();
     if (!reply.verdict.error.ok()) return reply.verdict.error;
-    return absl::UnavailableError(absl::StrCat(
-        "POST ", upload.name, ": the server did not put the parts together: ",
-        S3Root(reply.answer.body)));
+    const std::string root = S3Root(reply.answer.body);
+    const std::string what =
+        absl::StrCat("POST ", upload.name,
+                     ": the server did not put the parts together: ", root);
+    return root == "Error" ? absl::UnavailableError(what) : Strange(what);
   }
 
   const std::string address_;

@@ -64,6 +64,9 @@ Database::Impl::Impl(std::string directory_in, const Options& options_in,
                   })),
       table_files(std::make_shared<TableFiles>(options_in)),
       table_search(options_in),
+      far_tables(options_in.far == nullptr
+                     ? nullptr
+                     : std::make_unique<FarTables>(options_in)),
       tail(reader_options, directory) {
   watcher->Follow({.changed =
                        [weak = std::weak_ptr(table_files)] {
@@ -212,6 +215,12 @@ std::string Database::staging_directory() const {
   return Join(impl_->directory, kStagingName);
 }
 
+bool Database::reads_far() const { return impl_->far_tables != nullptr; }
+
+void Database::DoubtFetched(bool doubt) const {
+  if (impl_->far_tables != nullptr) impl_->far_tables->DoubtFetched(doubt);
+}
+
 bool Database::following() const {
   const absl::MutexLock hold(&impl_->instance_mutex);
   return impl_->following;
@@ -233,6 +242,9 @@ absl::StatusOr<std::vector<LiveFile>> Database::LeafCopies() const {
 absl::StatusOr<std::vector<LiveFile>> Database::Impl::ListFiles(
     bool copies) const {
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> open, Reading());
+  if (far_tables != nullptr) {
+    return copies ? std::vector<LiveFile>() : far_tables->LiveFiles();
+  }
   std::vector<rocksdb::LiveFileMetaData> files;
   open->db()->GetLiveFilesMetaData(&files);
   std::vector<LiveFile> live;
@@ -299,6 +311,9 @@ absl::StatusOr<std::uint64_t> Database::CountEntries(
     const LiveFile& file) const {
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl_->Reading());
+  if (impl_->far_tables != nullptr) {
+    return impl_->far_tables->CountEntries(file);
+  }
   CKPTREE_ASSIGN_OR_RETURN(const auto properties,
                            PropertiesOf(*instance, file));
   return properties->num_entries;
@@ -316,6 +331,7 @@ absl::StatusOr<bool> Database::IsAsBuilt(const LiveFile& file) const {
 absl::Status Database::CheckFile(const LiveFile& file) const {
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl_->Reading());
+  if (impl_->far_tables != nullptr) return impl_->far_tables->Check(file);
   CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t size,
                            FileSize(impl_->reader_options, file.path));
   if (size != file.bytes) {
@@ -347,7 +363,9 @@ absl::Status Database::CheckFile(const LiveFile& file) const {
 absl::Status Database::CheckLeafCopies(const LiveFile& file) const {
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl_->Reading());
-  if (instance->leaf_copies() == nullptr) return absl::OkStatus();
+  if (impl_->far_tables != nullptr || instance->leaf_copies() == nullptr) {
+    return absl::OkStatus();
+  }
   rocksdb::ReadOptions options;
   options.fill_cache = false;
   std::unique_ptr<rocksdb::Iterator> first;

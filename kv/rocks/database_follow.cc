@@ -276,7 +276,8 @@ absl::Status Database::Refresh() {
 
 void Database::Impl::CatchUp(std::uint64_t version) {
   if (mode == Mode::kReadWrite || mode == Mode::kReadSalvaged ||
-      version <= instance_version.load() || version > newest_version.load()) {
+      far_tables != nullptr || version <= instance_version.load() ||
+      version > newest_version.load()) {
     return;
   }
   // Held over I/O: see Refresh().

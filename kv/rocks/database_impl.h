@@ -26,6 +26,7 @@
 #include "kv/journal/tail.h"
 #include "kv/options.h"
 #include "kv/process_mark.h"
+#include "kv/rocks/far_tables.h"
 #include "kv/rocks/instance.h"
 #include "kv/rocks/mapped_files.h"
 #include "kv/rocks/place_guard.h"
@@ -178,6 +179,13 @@ struct Database::Impl {
   const std::shared_ptr<MappedFiles> mapped = std::make_shared<MappedFiles>();
   const std::shared_ptr<TableFiles> table_files;
   TableSearch table_search;
+  // Null: segments are in the directory.
+  const std::unique_ptr<FarTables> far_tables;
+  FarTables* FarOf(schema::Space space) const {
+    return space == schema::Space::kLeaves || space == schema::Space::kChunks
+               ? far_tables.get()
+               : nullptr;
+  }
 
   // Before instance_mutex. Held over I/O: one refresh, one change of the set of
   // files, one commit at a time.

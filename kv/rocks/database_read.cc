@@ -110,6 +110,10 @@ absl::StatusOr<Value> Database::ReadOnce(schema::Space space,
                                          std::string_view key) const {
   CKPTREE_ASSIGN_OR_RETURN(Impl::RowView view, impl_->ReadingRows());
   auto value = std::make_unique<Value::Impl>();
+  if (FarTables* const far = impl_->FarOf(space)) {
+    CKPTREE_ASSIGN_OR_RETURN(value->found, far->Get(space, key));
+    return Value(std::move(value));
+  }
   if (view.overlay != nullptr) {
     if (const Overlay::Found found = view.overlay->Get(space, key);
         found.known) {
@@ -141,6 +145,9 @@ bool Database::ReadUnchecked(schema::Space space, std::string_view key,
   }
   const absl::StatusOr<Impl::RowView> view = impl_->ReadingRows();
   if (!view.ok()) return false;
+  if (FarTables* const far = impl_->FarOf(space)) {
+    return far->Read(key, value_bytes, offset, destination, on_piece);
+  }
   if (view->overlay != nullptr && space == schema::Space::kSmall) {
     if (const Overlay::Found found = view->overlay->Get(space, key);
         found.known) {
@@ -163,6 +170,9 @@ std::size_t Database::ReadRun(std::span<const ArrayBlock> blocks,
                               BlockFn on_block) const {
   const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
   if (!instance.ok()) return 0;
+  if (impl_->far_tables != nullptr) {
+    return impl_->far_tables->ReadRun(blocks, scratch, on_block);
+  }
   return impl_->table_files->ReadRun(**instance, blocks, scratch, on_block);
 }
 
@@ -186,6 +196,7 @@ std::optional<std::uint64_t> Database::ValueBytes(schema::Space space,
   if (space != schema::Space::kChunks) return std::nullopt;
   const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
   if (!instance.ok()) return std::nullopt;
+  if (impl_->far_tables != nullptr) return impl_->far_tables->ValueBytes(key);
   return impl_->table_files->ValueBytes(**instance, key);
 }
 
@@ -193,6 +204,7 @@ void Database::Prefetch(schema::Space space, std::string_view key,
                         std::uint64_t value_bytes, std::uint64_t offset,
                         std::size_t bytes) const {
   if (space != schema::Space::kChunks && space != schema::Space::kSmall) return;
+  if (impl_->FarOf(space) != nullptr) return;
   const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
   if (instance.ok()) {
     impl_->table_files->Prefetch(**instance, space, key, value_bytes, offset,
@@ -202,7 +214,8 @@ void Database::Prefetch(schema::Space space, std::string_view key,
 
 absl::StatusOr<Value> Database::View(schema::Space space, std::string_view key,
                                      const Saved* saved) const {
-  if (space != schema::Space::kLeaves && space != schema::Space::kChunks) {
+  if ((space != schema::Space::kLeaves && space != schema::Space::kChunks) ||
+      impl_->far_tables != nullptr) {
     return Read(space, key);
   }
   impl_->CatchUp(VersionOfKey(key));
@@ -234,6 +247,11 @@ absl::StatusOr<Value> Database::Search(
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl_->Reading());
   auto value = std::make_unique<Value::Impl>();
+  if (FarTables* const far = impl_->FarOf(space)) {
+    CKPTREE_ASSIGN_OR_RETURN(value->found, far->GetFetched(space, key));
+    if (accept(*value->found)) return Value(std::move(value));
+    return absl::NotFoundError("its segment has another value");
+  }
   // The journal may still have what a small save wrote.
   if (space == schema::Space::kSmall) {
     std::optional<std::string> block = impl_->BlockInJournal(key);
@@ -261,6 +279,11 @@ absl::StatusOr<Iterator> Database::Scan(schema::Space space,
   if (!rows) impl_->CatchUp(VersionOfKey(begin));
   CKPTREE_ASSIGN_OR_RETURN(const Impl::RowView view, impl_->ReadingRows());
   auto scan = std::make_unique<Iterator::Impl>();
+  if (FarTables* const far = impl_->FarOf(space)) {
+    scan->cursor = far->Scan(space, begin, end);
+    scan->cursor->Seek(begin);
+    return Iterator(std::move(scan));
+  }
   scan->cursor = CursorOver(view.instance, view.overlay, space, begin, end,
                             readahead_bytes);
   if (rows) {

@@ -17,6 +17,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+
+def _load_engine() -> None:
+    """Of the functions of its libraries few are ever called: each is looked up
+    when it is, not all of them at the import."""
+    import os
+    import sys
+
+    flags = sys.getdlopenflags()
+    sys.setdlopenflags(os.RTLD_LAZY)
+    try:
+        import ckptree._engine
+    finally:
+        sys.setdlopenflags(flags)
+
+
+_load_engine()
+
 from ckptree.errors import (
     AbortedError,
     AlreadyExistsError,

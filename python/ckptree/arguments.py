@@ -373,6 +373,7 @@ _BY_NAME: dict[str, Kind] = {
     "progress": optional(either(BOOL, FUNCTION)),
     "read_only": BOOL,
     "remote": TEXT,
+    "remote_grace": SECONDS,
     "remote_timeout": SECONDS,
     "rename": optional(mapping(TEXT, "a dict of str to str")),
     "save_interval_steps": optional(POSITIVE),

@@ -145,7 +145,7 @@ class CheckpointManager(Closing):
         step, the next one.
     lock_wait, threads, staging_bytes, chunk_bytes, collect,
     collect_bytes_per_second, statistics, permissions, max_saves_in_flight,
-    coding, remote, durable, take_over, remote_timeout
+    coding, remote, durable, take_over, remote_timeout, remote_grace
         As in Store; but one save is in flight, and save() waits for it.
 
     Raises

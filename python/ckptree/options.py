@@ -69,6 +69,7 @@ class OpenOptions(TypedDict, total=False):
     durable: Literal["local", "remote"]
     take_over: bool
     remote_timeout: float
+    remote_grace: float
 
 
 OPEN: OpenOptions = {
@@ -86,6 +87,7 @@ OPEN: OpenOptions = {
     "durable": "local",
     "take_over": False,
     "remote_timeout": 600,
+    "remote_grace": 3600,
 }
 
 

@@ -13,7 +13,7 @@ from ckptree.errors import InvalidArgumentError, NotFoundError
 T = TypeVar("T")
 
 # pathlib makes one slash of two.
-_MOUNTED_NOWHERE = re.compile(
+_MOUNTED_NOWHERE = (
     rb"(?i)(abfss?|adl|az|cos|file|ftp|gc?s|hdfs|https?|oss|r2|s3[an]?|swift|"
     rb"wasbs?)"
     rb":/(?!/)"
@@ -69,7 +69,7 @@ def local_path(path: str | os.PathLike[str]) -> str:
             f"{os.fsdecode(start)}: '~' is no folder of yours here: call "
             "os.path.expanduser()"
         )
-    found = _MOUNTED_NOWHERE.match(start)
+    found = re.match(_MOUNTED_NOWHERE, start)
     if found is None:
         return _engine.local_path(given)
     scheme = found.end() - 1

@@ -493,7 +493,8 @@ class Logarithmic(Policy):
 
 
 _UNITS = "B, kB, KB, MB, GB, TB, KiB, MiB, GiB, TiB"
-_SIZE = re.compile(rf"(\d+)\s*({_UNITS.replace(', ', '|')})?", re.ASCII)
+# Not compiled before it is asked for: that takes a part of the import.
+_SIZE = rf"(\d+)\s*({_UNITS.replace(', ', '|')})?"
 
 
 @checked({"size": either(TEXT, integer(low=0, high=2**64 - 1))})
@@ -514,7 +515,7 @@ class Budget(Policy):
 
     def __init__(self, size: str | int) -> None:
         if isinstance(size, str):
-            found = _SIZE.fullmatch(size.strip())
+            found = re.fullmatch(_SIZE, size.strip(), re.ASCII)
             if found is None:
                 what = f"bytes, or a text of a number and one of {_UNITS}"
                 raise refuse("size", size, what)

@@ -31,7 +31,7 @@ _TOLD = "_ckptree_told"
 _interrupted: set[str] = set()
 # As the engine's.
 _MAX_WORLD = 4096
-_JOB = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_JOB = r"[A-Za-z0-9_.-]{1,64}"
 
 
 @checked(
@@ -107,7 +107,7 @@ class Ranks:
             raise refuse(
                 "rank", self.rank, f"0 to {self.world - 1} of {self.world}"
             )
-        if not _JOB.fullmatch(self.job):
+        if not re.fullmatch(_JOB, self.job):
             raise refuse(
                 "job",
                 self.job,

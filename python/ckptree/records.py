@@ -280,6 +280,8 @@ class StoreInfo(NamedTuple):
     following: bool  # Reading beside a live writer.
     commits: int
     incarnation: int
+    remote: str  # The address of its object store; empty: none.
+    unshipped: int  # Commits that are not there yet.
     warnings: list[str]
 
 

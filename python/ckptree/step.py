@@ -18,8 +18,8 @@ from typing import (
 from ckptree import _engine, history
 from ckptree.arguments import ANY, TEXT, Kind, checked
 from ckptree.errors import NotFoundError, StateError
-from ckptree.garbage import without_collection
 from ckptree.leaf import Leaf, small_values
+from ckptree.leaves import Leaves, Records
 from ckptree.metadata import from_json
 from ckptree.options import RESTORE, RestoreOptions, takes
 from ckptree.records import PartInfo, StatsRow, StepInfo
@@ -205,7 +205,7 @@ class Step(Mapping[str, Leaf]):
     def __contains__(self, name: object) -> bool:
         return name in self._leaf_names()
 
-    def leaves(self, glob: str = "") -> list[Leaf]:
+    def leaves(self, glob: str = "") -> Leaves:
         """The leaves whose names match. When the record of one of them is asked
         for (`detail`, `nbytes`, `stats`, ...) those of all are read at once.
 
@@ -217,8 +217,9 @@ class Step(Mapping[str, Leaf]):
 
         Returns
         -------
-        list of Leaf
-            In the order of the tree.
+        sequence of Leaf
+            In the order of the tree. Each is made anew when it is looked at:
+            list() of it keeps them.
 
         Raises
         ------
@@ -230,18 +231,11 @@ class Step(Mapping[str, Leaf]):
         >>> step.leaves("params/**")
         [<Leaf params/w: float64[4]>]
         """
-        engine, owner = self._engine, self._owner
-        table = engine.leaf_table(glob)
-        records = _Records(lambda: engine.details(table), table.info)
-        with without_collection():
-            return [
-                Leaf(engine, name, dtype, shape, None, records, i, owner)
-                for i, (name, dtype, shape) in enumerate(zip(*table.columns()))
-            ]
+        return Leaves(self._engine, glob, self._owner)
 
     def _described(self, chosen: list[_engine.LeafInfo]) -> list[Leaf]:
         engine, owner = self._engine, self._owner
-        records = _Records(lambda: engine.details(chosen), chosen.__getitem__)
+        records = Records(lambda: engine.details(chosen), chosen.__getitem__)
         return [
             Leaf._of(engine, info, None, records, i, owner)
             for i, info in enumerate(chosen)
@@ -441,7 +435,7 @@ class Step(Mapping[str, Leaf]):
         names = _engine.leaf_names(self._engine)
         parts = html.parts(self.metadata.parts)
         if len(names) <= html.MAX_ROWS:
-            leaves = self.leaves()
+            leaves = list(self.leaves())
             read = small_values(self._engine, leaves)
             return html.step(self.info, leaves, read) + parts
         subtrees = html.by_subtree(names, str)
@@ -461,27 +455,6 @@ class Step(Mapping[str, Leaf]):
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)
-
-
-class _Records:
-    """Of some leaves of a step, read all at once when the first of them is
-    asked for. For any thread; two of them may both read."""
-
-    def __init__(
-        self,
-        details: Callable[[], list[dict[str, Any]]],
-        info: Callable[[int], _engine.LeafInfo],
-    ) -> None:
-        self._details = details
-        self.info = info
-        self._found: list[dict[str, Any]] | None = None
-
-    def of(self, index: int) -> dict[str, Any]:
-        """A dict that belongs to the caller."""
-        found = self._found
-        if found is None:
-            found = self._found = self._details()
-        return dict(found[index])
 
 
 def _of_store(store: Any, step: str) -> Any:

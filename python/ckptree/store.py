@@ -143,7 +143,7 @@ class Store(Reporting, Closing):
     remote : str
         An object store that gets every commit behind the disk: "s3://...",
         "rados://..." or "file://...". An absent or empty directory becomes the
-        store that is there. Not with ranks. "": none.
+        store that is there. With ranks, rank 0 ships what all save. "": none.
     durable : {"local", "remote"}
         Where a step is once its save is done.
     take_over : bool
@@ -151,6 +151,9 @@ class Store(Reporting, Closing):
         and did not close it: its saves fail from then on. Else a StateError.
     remote_timeout : float
         Seconds that a save with `durable="remote"`, and close(), wait for it.
+    remote_grace : float
+        Seconds that objects in the remote stay once nothing needs them: who
+        reads there for longer may meet StepGone.
 
     Raises
     ------

@@ -38,9 +38,11 @@ OpenStore::OpenStore(std::string directory, int max_saves_in_flight)
       pid_(getpid()),
       max_saves_in_flight_(static_cast<std::uint64_t>(max_saves_in_flight)) {}
 
-std::shared_ptr<OpenStore> OpenStore::Of(Store store, std::string directory) {
+std::shared_ptr<OpenStore> OpenStore::Of(Store store, std::string directory,
+                                         CancelFlag cancel) {
   std::shared_ptr<OpenStore> open(new OpenStore(std::move(directory), 0),
                                   &Destroy<OpenStore>);
+  open->cancel_ = std::move(cancel);
   absl::MutexLock lock(&open->mu_);
   open->store_ = &open->alone_.emplace(std::move(store));
   return open;

@@ -25,6 +25,7 @@
 #include "ckptree/step.h"
 #include "ckptree/store.h"
 #include "python/src/release_queue.h"
+#include "python/src/waiting.h"
 
 namespace ckptree::python {
 
@@ -60,7 +61,9 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   };
 
   // To be destroyed with or without the GIL.
-  static std::shared_ptr<OpenStore> Of(Store store, std::string directory);
+  // `cancel`: what ends waiting for its object store; null where it has none.
+  static std::shared_ptr<OpenStore> Of(Store store, std::string directory,
+                                       CancelFlag cancel = nullptr);
   // Of one rank among several; at most `max_saves_in_flight` of its saves are.
   static std::shared_ptr<OpenStore> Of(RankGroup group, std::string directory,
                                        int max_saves_in_flight);
@@ -69,6 +72,7 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   ~OpenStore();
 
   const std::string& directory() const { return directory_; }
+  const CancelFlag& cancel() const { return cancel_; }
   const std::shared_ptr<ReleaseQueue>& release_queue() const {
     return release_queue_;
   }
@@ -193,6 +197,7 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   absl::StatusOr<std::shared_ptr<OpenStep>> Keep(absl::StatusOr<Step> step);
 
   const std::string directory_;
+  CancelFlag cancel_;
   const pid_t pid_;
   const std::shared_ptr<ReleaseQueue> release_queue_ =
       std::make_shared<ReleaseQueue>();

@@ -55,7 +55,13 @@ std::shared_ptr<OpenStore> OpenRanks(nb::handle directory, bool create,
   store.statistics = Option<bool>(given, "statistics");
   store.permissions = Option<int>(given, "permissions");
   store.coding = ToCoding(Option<std::string>(given, "coding"));
-  store.remote = Option<std::string>(given, "remote");  // Refused, by name.
+  store.remote = Option<std::string>(given, "remote");
+  store.durable = Option<std::string>(given, "durable") == "remote"
+                      ? Durable::kRemote
+                      : Durable::kLocal;
+  store.take_over = Option<bool>(given, "take_over");
+  store.remote_timeout = ToDuration(Option<double>(given, "remote_timeout"));
+  store.remote_grace = ToDuration(Option<double>(given, "remote_grace"));
   store.max_saves_in_flight = Option<int>(given, "max_saves_in_flight");
   const std::string name = FromFileName(directory);
   const std::shared_ptr<StoreLog> log = StoreLog::Of(name);

@@ -160,7 +160,8 @@ Record ToDict(const StoreInfo& info) {
                                     absl::ToUnixNanos(info.created))(
              "created_by", info.created_by)("read_only", info.read_only)(
              "following", info.following)("commits", info.commits)(
-             "incarnation", info.incarnation)("warnings", Texts(info.warnings))
+             "incarnation", info.incarnation)("remote", info.remote)(
+             "unshipped", info.unshipped)("warnings", Texts(info.warnings))
       .Take();
 }
 

@@ -80,13 +80,14 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
                       int permissions, int max_saves_in_flight,
                       const std::string& coding, const std::string& remote,
                       const std::string& durable, bool take_over,
-                      double remote_timeout) {
+                      double remote_timeout, double remote_grace) {
   StoreOptions options;
   options.coding = ToCoding(coding);
   options.remote = remote;
   options.durable = durable == "remote" ? Durable::kRemote : Durable::kLocal;
   options.take_over = take_over;
   options.remote_timeout = ToDuration(remote_timeout);
+  options.remote_grace = ToDuration(remote_grace);
   options.create_if_missing = mode == "write or create";
   options.read_only = mode == "read";
   options.threads = threads;
@@ -109,17 +110,29 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
     return opened->status();
   };
   // Waits for the lock a moment at a time, for Ctrl-C.
-  const absl::Status status = WaitInterruptibly(
-      wait, [] { return false; },
-      [&](absl::Duration moment) -> absl::Status {
-        options.lock_wait = moment;
-        const absl::Status result = open();
-        return absl::IsUnavailable(result) && wait > absl::ZeroDuration()
-                   ? absl::DeadlineExceededError(result.message())
-                   : result;
-      });
+  // An object store may be waited for long; else an open is quick.
+  CancelFlag cancel;
+  if (!remote.empty() || name.find("://") != std::string::npos) {
+    cancel = std::make_shared<std::atomic<bool>>(false);
+    options.cancelled = [cancel] { return cancel->load(); };
+    options.lock_wait = wait;
+    RunInterruptibly([&](Work&) { open().IgnoreError(); }, nb::none(), cancel);
+  }
+  const absl::Status status =
+      cancel != nullptr
+          ? opened->status()
+          : WaitInterruptibly(
+                wait, [] { return false; },
+                [&](absl::Duration moment) -> absl::Status {
+                  options.lock_wait = moment;
+                  const absl::Status result = open();
+                  return absl::IsUnavailable(result) &&
+                                 wait > absl::ZeroDuration()
+                             ? absl::DeadlineExceededError(result.message())
+                             : result;
+                });
   const StorePtr store =
-      status.ok() ? OpenStore::Of(*std::move(*opened), name) : nullptr;
+      status.ok() ? OpenStore::Of(*std::move(*opened), name, cancel) : nullptr;
   log->Opened();
   if (absl::IsDeadlineExceeded(status)) {
     Raise(absl::UnavailableError(status.message()));
@@ -144,7 +157,12 @@ void Close(const StorePtr& store) {
         store->EndRanked();
         return writes ? store->Flush(moment) : absl::OkStatus();
       });
-  status.Update(WithoutGil([&] { return store->Close(); }));
+  if (store->cancel() != nullptr) {
+    RunInterruptibly([&](Work&) { status.Update(store->Close()); }, nb::none(),
+                     store->cancel());
+  } else {
+    status.Update(WithoutGil([&] { return store->Close(); }));
+  }
   store->release_queue()->Drain();
   DeliverLogs();
   Check(status);
@@ -359,7 +377,18 @@ void BindStore(nb::module_& m) {
           nb::arg("timeout").none())
       .def("refresh",
            [](const StorePtr& self) {
-             Check(With(self, [](Store& s) { return s.Refresh(); }));
+             if (self->cancel() == nullptr) {
+               Check(With(self, [](Store& s) { return s.Refresh(); }));
+               return;
+             }
+             absl::Status status;
+             RunInterruptibly(
+                 [&](Work&) {
+                   status = self->With([](Store& s) { return s.Refresh(); });
+                 },
+                 nb::none(), self->cancel());
+             DeliverLogs();
+             Check(status);
            })
       .def("close", &Close)
       .def_prop_ro("closed",
@@ -387,7 +416,8 @@ void BindStore(nb::module_& m) {
         nb::arg("collect_bytes_per_second"), nb::arg("statistics"),
         nb::arg("permissions"), nb::arg("max_saves_in_flight"),
         nb::arg("coding"), nb::arg("remote"), nb::arg("durable"),
-        nb::arg("take_over"), nb::arg("remote_timeout"));
+        nb::arg("take_over"), nb::arg("remote_timeout"),
+        nb::arg("remote_grace"));
 }
 
 }  // namespace ckptree::python

@@ -54,7 +54,7 @@ void AwaitInterruptibly(
 }
 
 void RunInterruptibly(const std::function<void(Work&)>& work,
-                      nb::handle progress) {
+                      nb::handle progress, const CancelFlag& flag) {
   Work state;
   std::future<void> done =
       std::async(std::launch::async, [&work, &state] { work(state); });
@@ -71,8 +71,10 @@ void RunInterruptibly(const std::function<void(Work&)>& work,
     } catch (nb::python_error& error) {
       raised.emplace(std::move(error));
       state.Cancel();
+      if (flag != nullptr) flag->store(true);
     }
   }
+  if (flag != nullptr) flag->store(false);
   if (raised.has_value()) throw std::move(*raised);
   done.get();
   // What was over before anybody asked.

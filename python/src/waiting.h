@@ -41,6 +41,9 @@ absl::Status WaitInterruptibly(
     absl::Duration timeout, const std::function<bool()>& is_done,
     const std::function<absl::Status(absl::Duration)>& wait);
 
+// Of a store: what it asks while it waits for its object store.
+using CancelFlag = std::shared_ptr<std::atomic<bool>>;
+
 // What a thread that works and the one that waits for it tell each other.
 // Thread-safe. What it returns must not outlive it.
 class Work {
@@ -73,8 +76,10 @@ class Work {
 // `progress`, unless it is None, is called now and then on this thread with
 // what is done and the total. Where that raises, or a signal handler does, the
 // work is cancelled, and what was raised is thrown as soon as it has returned.
+// `flag`, which may be null, is true from then until the work has returned.
 void RunInterruptibly(const std::function<void(Work&)>& work,
-                      nanobind::handle progress = nanobind::none());
+                      nanobind::handle progress = nanobind::none(),
+                      const CancelFlag& flag = nullptr);
 
 // Until `is_ready`, a moment at a time; throws what a signal handler raises.
 void AwaitInterruptibly(

@@ -108,6 +108,7 @@ ROWS = {
     "ranks": ((3, "x", (0, 1)), ()),
     "read_only": FLAG,
     "remote": TEXT,
+    "remote_grace": SECONDS,
     "remote_timeout": SECONDS,
     "rename": ((3, ["a"], {3: "a"}, {"a": 3}), ({"a": "\ud800"},)),
     "save_decision": ((1.5, "x"), ()),

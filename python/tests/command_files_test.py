@@ -351,6 +351,51 @@ def test_orbax_is_looked_at_imported_and_exported(tmp_path):
         assert np.array_equal(found["params"][name], value)
 
 
+def steps_in(store):
+    log = run("-C", store, "log", "-o", "csv", "--columns", "step")
+    return [int(line) for line in log.split()[1:]]
+
+
+@pytest.mark.parametrize("name", ["m2.5.pt", "run.v1-step_7.pt", "9"])
+def test_new_leaves_out_the_step_that_would_be_saved(tmp_path, name):
+    """The number by which it is left out is the one by which it is saved."""
+    torch = pytest.importorskip("torch")
+    path = tmp_path / name
+    if path.suffix:
+        torch.save(state(torch), path)
+        wanted = {"m2.5.pt": 5, "run.v1-step_7.pt": 7}[name]
+    else:
+        ocp = pytest.importorskip("orbax.checkpoint")
+        with ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.save(path, {"w": np.arange(3.0)})
+        wanted = 9
+    store = tmp_path / "store"
+    words = ["-C", store, "import", path]
+    through_python(*words)
+    assert steps_in(store) == [wanted]
+    assert "--new" in through_python(*words, code=2)
+    said = json.loads(through_python(*words, "--new", "--json"))["steps"]
+    assert [(row["step"], row["result"]) for row in said] == [(wanted, "there")]
+    # Another number, given: of a store with steps.
+    through_python(*words, "--new", "--step", 11)
+    through_python(*words, "--new", "--step", 11)
+    assert steps_in(store) == [11, wanted]
+    run("-C", store, "verify", "--deep")
+
+
+def test_names_of_files_say_the_same_step_everywhere(tmp_path):
+    names = {
+        "m2.5.safetensors": 5,
+        "model-v1.0-300.npz": 300,
+        "epoch=1-step=8.npz": 8,
+        "checkpoint-10.safetensors": 10,
+    }
+    for name in names:
+        write(tmp_path / name, arrays())
+        run("-C", tmp_path / "store", "import", tmp_path / name)
+    assert sorted(steps_in(tmp_path / "store")) == sorted(names.values())
+
+
 def test_what_python_lacks_is_named(tmp_path):
     path = tmp_path / "model.pt"
     path.write_bytes(b"no pickle")

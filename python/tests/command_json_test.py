@@ -57,6 +57,35 @@ def test_documents_have_their_shape(demo, tmp_path, name):
         assert document["schema"] == schema["$id"]
 
 
+def test_rows_are_as_the_whole_document_says(demo):
+    """What --columns leaves is what would be there without."""
+    for words in DOCUMENTS["rows"]:
+        at = words.index("--columns")
+        if words[0] in ("import", "verify"):
+            continue  # Changes something; has no rows.
+        cut, whole = (
+            json.loads(run("-C", str(demo), *said, "--json").stdout)
+            for said in (words, words[:at] + words[at + 2 :])
+        )
+        assert cut["of"] == whole["schema"]
+        assert cut["columns"] == words[at + 1].split(",")
+        (name,) = [k for k, v in whole.items() if k in cut and type(v) is list]
+        schema = next(
+            schema_of(path.stem)
+            for path in SCHEMAS.glob("*.json")
+            if schema_of(path.stem)["$id"] == cut["of"]
+        )
+        known = schema["properties"][name]["items"]["properties"]
+        assert len(cut[name]) == len(whole[name]) > 0
+        for row, full in zip(cut[name], whole[name]):
+            assert list(row) == cut["columns"]
+            for column, value in row.items():
+                if column in full:
+                    assert value == full[column]
+                if column in known:
+                    jsonschema.validate(value, known[column])
+
+
 def test_each_has_one_that_help_lists():
     ids = {schema_of(path.stem)["$id"] for path in SCHEMAS.glob("*.json")}
     help_text = run("help", "json").stdout

@@ -85,7 +85,8 @@ def test_staged_is_a_question_that_does_not_wait(store):
 
 
 def test_who_asks_whether_it_is_staged_has_not_seen_its_failure(tmp_path):
-    store = ckptree.Store(tmp_path / "run")
+    # Or the third save waited for the first one.
+    store = ckptree.Store(tmp_path / "run", max_saves_in_flight=3)
     gate, told = Gate(), Told()
     store.set_policy(ckptree.Custom(gate))
     store.save(1, {"n": 1})

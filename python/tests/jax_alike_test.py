@@ -30,9 +30,9 @@ def groups(monkeypatch):
     found = []
     real = jax_alike.load
 
-    def load(step, requests, group, on_devices):
+    def load(step, requests, group, arrays):
         found.append(len(group))
-        real(step, requests, group, on_devices)
+        real(step, requests, group, arrays)
 
     monkeypatch.setattr(jax_alike, "load", load)
     return found

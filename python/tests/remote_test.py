@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores that ship to a folder which other machines see."""
 
+import os
 import shutil
+import signal
+import socket
+import subprocess
+import sys
 
 import ckptree
 import numpy as np
@@ -86,3 +91,95 @@ def test_what_takes_no_address_says_so(tmp_path):
     ckptree.Store(tmp_path / "a", remote=far).close()
     with pytest.raises(ckptree.InvalidArgumentError, match="not empty|read"):
         ckptree.Store(far)
+
+
+def test_a_manager_ships_and_one_reads_by_the_address(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    far = f"file://{tmp_path}/far"
+    options = {"remote": far, "durable": "remote", "remote_grace": 0}
+    with ckptree.CheckpointManager(
+        tmp_path / "a", max_to_keep=2, **options
+    ) as manager:
+        for step in range(1, 5):
+            manager.save(step, state(step))
+        manager.wait_until_finished()
+        with ckptree.CheckpointManager(far, read_only=True) as there:
+            assert there.all_steps() == [3, 4]
+            assert (there.restore(4)["w"] == state(4)["w"]).all()
+    shutil.rmtree(tmp_path / "a")
+    # The next machine, from its empty disk.
+    with ckptree.CheckpointManager(
+        tmp_path / "b", max_to_keep=2, **options
+    ) as manager:
+        assert manager.latest_step() == 4
+        manager.save(5, state(5))
+        manager.wait_until_finished()
+        assert manager.all_steps() == [4, 5]
+
+
+def test_ranks_ship_what_they_save(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    far = f"file://{tmp_path}/far"
+    ranks = ckptree.Ranks(0, 1, job="one")
+    with ckptree.Store(
+        tmp_path / "a", ranks=ranks, remote=far, durable="remote"
+    ) as store:
+        store.save(1, state(1)).result()
+        with ckptree.open(far) as there:
+            assert (there[1]["w"][:] == state(1)["w"]).all()
+
+
+def test_managers_of_others_take_directories(tmp_path):
+    orbax = pytest.importorskip("ckptree.orbax")
+    for address in ("s3://bucket/run", "rados://pool/run"):
+        with pytest.raises(ValueError, match=address.split(":", 1)[0]):
+            orbax.CheckpointManager(address)
+
+
+@pytest.mark.parametrize("how", ["open", "make"])
+def test_ctrl_c_ends_the_wait_for_an_object_store(tmp_path, how):
+    """Of which standard error has said before that it is waited for."""
+    # Nobody listens there.
+    with socket.create_server(("127.0.0.1", 0)) as once:
+        port = once.getsockname()[1]
+    code = (
+        "ckptree.open('s3://bucket/run')"
+        if how == "open"
+        else f"ckptree.Store({str(tmp_path / 'a')!r}, remote='s3://bucket/run')"
+    )
+    # A test that runs in the background has it ignored.
+    code = (
+        "import signal, ckptree;"
+        "signal.signal(signal.SIGINT, signal.default_int_handler);" + code
+    )
+    environment = os.environ | {
+        "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        said = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        said_then = process.stderr.read()
+        process.wait(timeout=120)
+    assert "s3://bucket/run is waited for: " in said
+    assert "KeyboardInterrupt" in said_then
+    assert "Error: " not in said_then
+
+
+def test_what_is_not_there_yet_is_told(tmp_path):
+    remote = f"file://{tmp_path}/far"
+    with ckptree.Store(tmp_path / "a", remote=remote) as store:
+        store.save(1, state(1)).result()
+        store.wait_replicated(60)
+        info = store.info()
+        assert (info.remote, info.unshipped) == (remote, 0)
+    with ckptree.open(tmp_path / "a") as store:
+        assert (store.info().remote, store.info().unshipped) == ("", 0)

@@ -5,6 +5,7 @@ Skipped, with the reason, where one of them is not installed: the Debian
 packages of `scripts/install_packages browser`."""
 
 import os
+import re
 import shutil
 import subprocess
 
@@ -190,6 +191,17 @@ def test_nan_is_seen_at_a_glance(browser, files):
     assert red > 300
 
 
+def test_branches_stand_where_they_begin(browser, files):
+    show(browser, files, "demo")
+    (row,) = [row for row in rows(browser, "told") if "small-lr" in row]
+    assert row.startswith("1200 ")
+    assert "goes on from step 1200: 4 steps, newest 1600" in row
+    assert "where a branch begins" in text(browser, "mark-keys")
+    assert "dashed: of branches" in text(browser, "metrics")
+    before = Select(browser.find_element(By.ID, "before"))
+    assert any("→ small-lr" in option.text for option in before.options)
+
+
 def test_search_and_sort_by_keys_and_clicks(browser, files):
     show(browser, files, "demo")
     everything = rows(browser, "leaf-table")
@@ -220,7 +232,7 @@ def test_a_diff_of_any_two_steps(browser, files):
     after = Select(browser.find_element(By.ID, "after"))
     assert before.first_selected_option.text.startswith("1900")
     assert len(before.options) == 20
-    before.select_by_visible_text("1200")
+    before.select_by_visible_text("1200 (→ small-lr)")
     after.select_by_visible_text("1300 (NaN or Inf)")
     with ckptree.open(files / "demo") as store:
         report = store.diff(1200, 1300)
@@ -286,6 +298,42 @@ def test_the_theme_button_and_paper(browser, files):
     pdf = browser.execute_cdp_cmd("Page.printToPDF", {})["data"]
     assert len(pdf) > 20_000
     assert complaints(browser) == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_paper_is_white_and_as_wide_as_it_is(browser, files, dark):
+    show(browser, files, "demo", dark=dark)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    # A4 without its margins.
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": 718, "height": 1000, "deviceScaleFactor": 1, "mobile": False},
+    )
+    run(browser, "dispatchEvent(new Event('beforeprint'))")
+    try:
+        ground = run(
+            browser, "return getComputedStyle(document.body).backgroundColor"
+        )
+        assert ground in ("rgb(255, 255, 255)", "rgba(0, 0, 0, 0)")
+        ink = run(
+            browser,
+            "return getComputedStyle(document.querySelector('h2')).color",
+        )
+        assert max(map(int, re.findall(r"\d+", ink)[:3])) < 100
+        # What only a screen can use is not there, and what says something is.
+        for id in ("theme", "search", "leaf-next", "swap"):
+            assert not browser.find_element(By.ID, id).is_displayed()
+        assert text(browser, "leaf-name").startswith("params/")
+        titles = browser.find_elements(By.CSS_SELECTOR, "#told thead th")
+        assert [title.text for title in titles] == [
+            "Step", "Tags", "What", "New", "Committed (UTC)",
+        ]
+        wide = run(browser, "return document.documentElement.scrollWidth")
+        assert wide <= 718
+        assert complaints(browser) == []
+    finally:
+        run(browser, "dispatchEvent(new Event('afterprint'))")
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
 def test_a_store_of_one_step_without_anything(browser, files):

@@ -166,6 +166,12 @@ def double(found):
     about.chunks = about.chunks * 2
 
 
+def vast(found):
+    about = found.state_dict_metadata["w"]
+    about.size = torch.Size([2**40, 3])
+    about.chunks[0].sizes = about.size
+
+
 def unplaced(found):
     found.planner_data["w"] = ("v",)
 
@@ -230,6 +236,7 @@ WRONG = {
         "negative": meta(lambda f: vars([*infos(f)][0]).update(offset=-9)),
         "a hole": meta(hole),
         "a chunk twice": meta(double),
+        "2**40 rows in 48 bytes": meta(vast),
         "no place": meta(unplaced),
         "no storage": meta(lambda found: found.storage_data.clear()),
     },
@@ -253,6 +260,29 @@ def test_what_is_wrong_is_named_and_leaves_nothing(tmp_path, format, what):
         assert str(path) in str(error.value)
         assert [info.step for info in store.steps()] == [7]
         assert store.verify("deep").ok
+
+
+def test_a_few_bytes_do_not_ask_for_all_the_memory(store, tmp_path):
+    path = tmp_path / "m-1.pt"
+    one = torch.ones(1)
+    # More than can be reserved; where it can be, the test would end by that.
+    for vast in (
+        {"v": one, "model": [{"mask": one.expand(2**44)}]},
+        {"v": one, "model": [{"mask": one.as_strided((2**43, 2), (0, 0))}]},
+    ):
+        torch.save(vast, path)
+        with pytest.raises(ckptree.UnsupportedError) as error:
+            import_checkpoint(store, path)
+        assert "m-1.pt: model/[0]/mask has 4 bytes there" in str(error.value)
+        assert str(2**46) in str(error.value)
+    assert len(store) == 0
+    # What is small, or no larger than its file, comes as it is.
+    kept = {"a": one.expand(1000, 3), "b": torch.arange(6.0).expand(2, 6)}
+    torch.save(kept, path)
+    import_checkpoint(store, path)
+    found = store.restore(1)
+    assert found["a"].shape == (1000, 3) and (found["a"] == 1).all()
+    assert found["b"].tolist() == [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]] * 2
 
 
 def test_names_that_no_step_can_have(store, tmp_path):

@@ -345,7 +345,9 @@ class TablesTest(unittest.TestCase):
                 page,
                 f"{name}: bench/run --tables writes it anew",
             )
-        self.assertEqual(sorted(there), ["engine", "head", "python", "ranks"])
+        self.assertEqual(
+            sorted(there), ["engine", "head", "python", "ranks", "remote"]
+        )
 
     def test_the_history_of_this_tree_can_be_read(self):
         for entry in history.load(os.path.join(ROOT, "bench/history.jsonl")):

@@ -92,6 +92,34 @@ class Test:
     check(self.options.version in run(command, "--version"), "--version")
     check("params/w" in run(command, "-C", store, "ls"), "ckptree ls")
 
+  def check_modules(self, *programs, **more):
+    """What speaks S3 is no part of a program, and is found by it; where its
+    module is not, that is said."""
+    modules = [os.path.join(parent, name)
+               for parent, _, files in os.walk(self.prefix)
+               for name in files if name == "ckptree_s3.so"]
+    built = self.options.modules.split(",")
+    check(len(modules) == ("s3" in built), f"{built}, and there is {modules}")
+    if not modules:
+      return
+    environment = dict(os.environ, AWS_ENDPOINT_URL_S3="http://elsewhere",
+                       **more)
+    asked = dict(text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                 env=environment)
+    hidden = f"{modules[0]}.hidden"
+    for program in programs:
+      libraries = run("ldd", program[0], env=environment)
+      for library in ("librados", "libcurl"):
+        check(library not in libraries, f"{program[0]} is linked to {library}")
+      # It is refused as plain http to another machine: S3's own words.
+      said = subprocess.run(program, **asked).stdout
+      check("http://elsewhere" in said, f"{program}: {said}")
+      os.rename(modules[0], hidden)
+      said = subprocess.run(program, **asked).stdout
+      os.rename(hidden, modules[0])
+      check("s3:// needs" in said and "ckptree_s3.so" in said,
+            f"{program}: {said}")
+
   def check_flags(self, build):
     """A program gets the folders of the public headers and no flag of ours,
     and cannot include what is inside."""
@@ -137,6 +165,10 @@ class Test:
   def installed(self):
     self.install(self.options.build)
     self.check_command(self.check_with_cmake())
+    self.check_modules(
+        [os.path.join(self.prefix, "bin/ckptree"), "-C", "s3://bucket/run",
+         "log"],
+        [os.path.join(self.folder, "build/consumer"), "s3://bucket/run"])
     soname = run("readelf", "-d", self.find("libckptree.so"))
     short = ".".join(self.options.version.split(".")[:2])
     check(f"[libckptree.so.{short}]" in soname, soname)
@@ -225,6 +257,7 @@ def main():
   parser.add_argument("--way", required=True, choices=ways)
   for name in ("cmake", "compiler", "version", "source", "build"):
     parser.add_argument(f"--{name}", required=True)
+  parser.add_argument("--modules", required=True)
   options = parser.parse_args()
   with tempfile.TemporaryDirectory() as folder:
     getattr(Test(options, folder), options.way)()

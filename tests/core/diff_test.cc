@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "ckptree/history.h"
 #include "ckptree/ranks.h"
@@ -56,9 +57,9 @@ class DiffTest : public CoreTest {
   }
 
   // A few changes, among them leaves that come and go.
-  void Change(Model* model, int count) {
+  void Change(Model* model, int count, std::uint64_t leaves = kLeaves) {
     for (int i = 0; i < count; ++i) {
-      const std::string name = Name(random_() % (kLeaves + 50));
+      const std::string name = Name(random_() % (leaves + leaves / 32));
       switch (random_() % 8) {
         case 0:
           model->erase(name);
@@ -67,7 +68,7 @@ class DiffTest : public CoreTest {
           (*model)[name] = {.kind = Kind::kNone};
           break;
         case 2: {
-          const auto target = model->lower_bound(Name(random_() % kLeaves));
+          const auto target = model->lower_bound(Name(random_() % leaves));
           if (target == model->end() || target->first == name) break;
           if (target->second.kind > Kind::kArray) break;
           (*model)[name] = {.kind = Kind::kTie, .tie_to = target->first};
@@ -188,6 +189,62 @@ class DiffTest : public CoreTest {
     }
   }
 
+  // The values that a leaf had in `models`, by the step: each as often as it
+  // stays.
+  static std::vector<std::string> HistoryInModel(
+      const std::map<std::int64_t, Model>& models, const std::string& name) {
+    std::vector<std::string> entries;
+    std::optional<ModelValue> before;
+    std::int64_t first = 0, last = 0;
+    int steps = 0;
+    const auto end = [&] {
+      if (steps == 0) return;
+      entries.push_back(absl::StrFormat("%d to %d: %d", first, last, steps));
+      steps = 0;
+    };
+    for (const auto& [step, model] : models) {
+      const auto found = model.find(name);
+      std::optional<ModelValue> now;
+      if (found != model.end()) now = Held(model, found->second);
+      if (now != before) end();
+      if (now.has_value()) {
+        if (steps++ == 0) first = step;
+        last = step;
+      }
+      before = now;
+    }
+    end();
+    return entries;
+  }
+
+  // What History() says of a leaf: its entries, and all that is in them.
+  struct Told {
+    std::vector<std::string> entries;
+    std::string all;
+  };
+  static Told HistoryIn(const Store& store, const std::string& name) {
+    Told told;
+    const auto entries = History(store, name);
+    if (absl::IsNotFound(entries.status())) return told;
+    EXPECT_OK(entries.status());
+    for (const HistoryEntry& entry : *entries) {
+      told.entries.push_back(absl::StrFormat("%d to %d: %d", entry.first_step,
+                                             entry.last_step, entry.steps));
+      const LeafInfo& leaf = entry.leaf;
+      const LeafDetail& detail = entry.detail;
+      told.all += absl::StrFormat(
+          "%s %s %s %s %s %s %d %d %d %s %d %d %d %d %d\n", told.entries.back(),
+          leaf.name, leaf.path.Text(), ckptree::Name(leaf.kind),
+          absl::StrCat(ElementCount(leaf.shape).value_or(-1)), leaf.tag,
+          leaf.tie_to.has_value(), detail.bytes, detail.since_step,
+          detail.digest,
+          detail.statistics.has_value() ? detail.statistics->count : 0,
+          detail.chunk_count, detail.boxes.size(), detail.stored_bytes,
+          absl::ToUnixNanos(entry.begun));
+    }
+    return told;
+  }
+
   std::mt19937_64 random_{20261125};
 };
 
@@ -206,6 +263,78 @@ TEST_F(DiffTest, SaysWhatTheModelSays) {
   ASSERT_OK(reader);
   models.resize(3);
   ExpectAllPairs(*store_, *reader, models);
+}
+
+// Of a store at rest a history is read without opening a step; beside a writer,
+// and in it, each step is held. All of them say what the model says.
+TEST_F(DiffTest, HistoriesSayWhatTheModelSays) {
+  constexpr std::uint64_t kFew = 40;
+  Model model;
+  for (std::uint64_t i = 0; i < kFew; ++i) model[Name(i)] = RandomValue();
+  std::map<std::int64_t, Model> models;
+  for (std::int64_t step = 0; step < 40; ++step) {
+    Change(&model, static_cast<int>(random_() % 8), kFew);
+    SaveModel(step, model);
+    models[step] = model;
+  }
+  for (const std::int64_t gone : {0, 7, 8, 39}) {
+    ASSERT_OK(store_->Delete(gone));
+    models.erase(gone);
+  }
+  std::map<std::string, Told> told;
+  std::size_t entries = 0;
+  const absl::StatusOr<Store> beside = Store::Open(path(), ReadOnly());
+  ASSERT_OK(beside);
+  ASSERT_TRUE(beside->Info().following);
+  for (std::uint64_t i = 0; i < kFew + 2; ++i) {
+    const std::string name = Name(i);
+    SCOPED_TRACE(name);
+    told[name] = HistoryIn(*store_, name);
+    EXPECT_EQ(told[name].entries, HistoryInModel(models, name));
+    EXPECT_EQ(HistoryIn(*beside, name).all, told[name].all);
+    entries += told[name].entries.size();
+  }
+  EXPECT_GT(entries, 3 * kFew);
+  store_.reset();
+  const absl::StatusOr<Store> at_rest = Store::Open(path(), ReadOnly());
+  ASSERT_OK(at_rest);
+  ASSERT_FALSE(at_rest->Info().following);
+  for (const auto& [name, expected] : told) {
+    SCOPED_TRACE(name);
+    EXPECT_EQ(HistoryIn(*at_rest, name).all, expected.all);
+  }
+}
+
+// So many records that several threads read them.
+TEST_F(DiffTest, AHistoryOfManySteps) {
+  constexpr std::int64_t kSteps = 1500;
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    StepBuilder builder = store_->Begin(step);
+    builder.PutInt("changes", step);
+    builder.PutInt("stays", 7);
+    builder.PutInt("sometimes", step / 3);
+    ASSERT_OK(Commit(std::move(builder)));
+  }
+  store_.reset();
+  const absl::StatusOr<Store> reader = Store::Open(path(), ReadOnly());
+  ASSERT_OK(reader);
+  ASSERT_OK_AND_ASSIGN(const auto changes, History(*reader, "changes"));
+  ASSERT_EQ(changes.size(), static_cast<std::size_t>(kSteps));
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    const HistoryEntry& entry = changes[static_cast<std::size_t>(step)];
+    EXPECT_EQ(entry.first_step, step);
+    EXPECT_EQ(entry.detail.since_step, step);
+  }
+  ASSERT_OK_AND_ASSIGN(const auto stays, History(*reader, "stays"));
+  ASSERT_EQ(stays.size(), 1u);
+  EXPECT_EQ(stays[0].steps, static_cast<std::uint64_t>(kSteps));
+  ASSERT_OK_AND_ASSIGN(const auto some, History(*reader, "sometimes"));
+  EXPECT_EQ(some.size(), static_cast<std::size_t>(kSteps / 3));
+  int asked = 0;
+  HistoryOptions stopped;
+  stopped.cancelled = [&asked] { return ++asked > 2; };
+  EXPECT_THAT(History(*reader, "changes", stopped).status(),
+              StatusIs(absl::StatusCode::kCancelled));
 }
 
 // What is nothing but leaves: whole pages are passed over.

@@ -22,6 +22,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::IsOk;
 using testing::IsOkAndHolds;
+using ::testing::Not;
 using testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
@@ -50,6 +51,15 @@ TEST(LocalPathTest, AFileUrlIsItsPath) {
   for (const char* url :
        {"file://", "file://runs/lm", "file://host/runs", "file:///a%00b"}) {
     EXPECT_THAT(LocalPath(url), StatusIs(kInvalid, HasSubstr("file:///runs")));
+  }
+}
+
+TEST(LocalPathTest, TheUserOfAnAddressIsNotShown) {
+  for (const char* url : {"https://hunter2@host/b", "file://u:hunter2@host/x",
+                          "gs://a:hunter2@b@c?x=@"}) {
+    const absl::Status refused = LocalPath(url).status();
+    EXPECT_THAT(std::string(refused.message()),
+                AllOf(HasSubstr("://***@"), Not(HasSubstr("hunter2"))));
   }
 }
 

@@ -37,7 +37,8 @@ ROOMS = {
         "ground arrays"),
     "restoring": (r"restoring(\..*)?", "ground arrays adapters rules"),
     "reading": (
-        r"history|leaf|step|view", "ground arrays adapters records restoring"),
+        r"history|leaf|leaves|step|view",
+        "ground arrays adapters records restoring"),
     "stores": (
         r"handle|manager|sharing|store",
         "ground arrays rules ranks records restoring reading"),

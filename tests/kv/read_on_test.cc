@@ -154,6 +154,30 @@ TEST_F(ReadOnTest, ASealIsNotReadOver) {
   EXPECT_EQ(Shown(*reader), ShownByAnOpen());
 }
 
+// Files of the journal that come and go between two looks.
+TEST_F(ReadOnTest, AWriterThatCameAndWentIsSeen) {
+  const auto reader = Reader();
+  for (int turn = 0; turn < 5; ++turn) {
+    // What the last look saw is fresh.
+    ASSERT_OK(reader->Refresh());
+    const std::string line = "turn " + std::to_string(turn);
+    {
+      ASSERT_OK_AND_ASSIGN(const auto writer, Open(Mode::kReadWrite));
+      for (const char* const name : {"fill", "line"}) {
+        CommitRequest request;
+        request.batch.Put(Space::kRecords, RecordKey(name),
+                          *name == 'f' ? std::string(9 << 20, 'f') : line);
+        ASSERT_OK(writer->Commit(std::move(request)).status);
+        ASSERT_OK(writer->WriteRows());
+      }
+      ASSERT_OK(writer->Close());
+    }
+    ASSERT_OK(reader->Refresh());
+    EXPECT_THAT(reader->Get(Space::kRecords, RecordKey("line")),
+                IsOkAndHolds(Optional(line)));
+  }
+}
+
 // Where the first copy of a record is damaged the second one has it.
 TEST_F(ReadOnTest, ADamagedRecordIsReadFromTheOtherCopy) {
   for (const std::size_t at :

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "tests/model/store.h"
+#include "tests/testutil/store_on.h"
 
 namespace ckptree::testing {
 namespace {
@@ -27,8 +28,9 @@ void Spoil(StepBuilder& builder) {
 }  // namespace
 
 absl::Status ModelExecutor::Open(bool create) {
-  absl::StatusOr<Store> store =
-      create ? CreateStore(directory_, 1, fs_) : OpenStore(directory_, 1, fs_);
+  absl::StatusOr<Store> store = create
+                                    ? CreateStoreOn(fs_, directory_, options_)
+                                    : OpenStoreOn(fs_, directory_, options_);
   if (!store.ok()) return store.status();
   store_.emplace(*std::move(store));
   // One that a process died under.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,14 +17,18 @@
 #include "tests/fault/fs.h"
 #include "tests/fault/runner.h"
 #include "tests/model/driver.h"
+#include "tests/model/store.h"
 
 namespace ckptree::testing {
 
 // Confined to one thread.
 class ModelExecutor {
  public:
-  ModelExecutor(std::string directory, std::shared_ptr<FaultFs> fs)
-      : directory_(std::move(directory)), fs_(std::move(fs)) {}
+  ModelExecutor(std::string directory, std::shared_ptr<FaultFs> fs,
+                StoreOptions options = TrialOptions(1))
+      : directory_(std::move(directory)),
+        fs_(std::move(fs)),
+        options_(std::move(options)) {}
 
   // Opens the store, or makes it.
   absl::Status Open(bool create);
@@ -37,6 +42,9 @@ class ModelExecutor {
 
   std::optional<std::string> Close();
 
+  // REQUIRES: it is open.
+  Store& store() { return *store_; }
+
  private:
   std::optional<std::string> Saves(const ModelOperation& operation,
                                    const TrialPipe& pipe,
@@ -48,6 +56,7 @@ class ModelExecutor {
 
   const std::string directory_;
   const std::shared_ptr<FaultFs> fs_;
+  const StoreOptions options_;
   std::optional<Store> store_;
   // Equal values in equal boxes must have equal digests.
   std::map<std::string, std::string> digest_of_;

@@ -13,16 +13,9 @@ namespace {
 
 StoreOptions Options(int threads, bool read_only,
                      Coding coding = Coding::kPlanes) {
-  StoreOptions options;
-  // Trials hold several at once, one waiting for the next.
-  options.max_saves_in_flight = 8;
-  options.threads = threads;
+  StoreOptions options = TrialOptions(threads);
   options.read_only = read_only;
-  options.collect = false;  // The calls of a trial are always the same.
-  // Of large arrays some are worth it, and others are not.
   options.coding = coding;
-  options.staging_bytes = std::size_t{64} << 20;
-  options.log = [](LogSeverity, std::string_view, std::string_view) {};
   return options;
 }
 
@@ -52,26 +45,20 @@ std::optional<std::string> CollectedDifference(Store& store,
   return DeepFindings(store, /*and_leaks=*/true);
 }
 
-// Says which of `allowed` it is, or what is wrong.
-std::optional<std::size_t> FindState(const Store& store,
-                                     const std::vector<ModelState>& allowed,
-                                     const TrialPipe& pipe) {
-  std::string why;
-  for (std::size_t i = 0; i < allowed.size(); ++i) {
-    if (auto other = CatalogDifference(store, allowed[i])) {
-      why += (why.empty() ? "LOST " : "; or ") + *other;
-    } else if (auto torn = StateDifference(store, allowed[i])) {
-      why = "TORN " + *torn;
-    } else {
-      pipe.Say(absl::StrFormat("STATE %d", i));
-      return i;
-    }
-  }
-  pipe.Say(why);
-  return std::nullopt;
-}
-
 }  // namespace
+
+StoreOptions TrialOptions(int threads) {
+  StoreOptions options;
+  // Trials hold several at once, one waiting for the next.
+  options.max_saves_in_flight = 8;
+  options.threads = threads;
+  options.collect = false;  // The calls of a trial are always the same.
+  // Of large arrays some are worth it, and others are not.
+  options.coding = Coding::kPlanes;
+  options.staging_bytes = std::size_t{64} << 20;
+  options.log = [](LogSeverity, std::string_view, std::string_view) {};
+  return options;
+}
 
 absl::StatusOr<Store> CreateStore(const std::string& directory, int threads,
                                   std::shared_ptr<void> file_system,
@@ -105,6 +92,24 @@ bool StagingIsEmpty(const std::string& directory) {
   return std::filesystem::is_empty(staging, error);
 }
 
+std::optional<std::size_t> JudgeOpened(const Store& store,
+                                       const std::vector<ModelState>& allowed,
+                                       const TrialPipe& pipe) {
+  std::string why;
+  for (std::size_t i = 0; i < allowed.size(); ++i) {
+    if (auto other = CatalogDifference(store, allowed[i])) {
+      why += (why.empty() ? "LOST " : "; or ") + *other;
+    } else if (auto torn = StateDifference(store, allowed[i])) {
+      why = "TORN " + *torn;
+    } else {
+      pipe.Say(absl::StrFormat("STATE %d", i));
+      return i;
+    }
+  }
+  pipe.Say(why);
+  return std::nullopt;
+}
+
 void JudgeState(const std::string& directory,
                 const std::vector<ModelState>& allowed, const TrialPipe& pipe) {
   absl::StatusOr<Store> store = OpenStore(directory, 1);
@@ -112,7 +117,7 @@ void JudgeState(const std::string& directory,
     pipe.Say("UNOPENABLE " + std::string(store.status().ToString()));
     return;
   }
-  FindState(*store, allowed, pipe);
+  JudgeOpened(*store, allowed, pipe);
 }
 
 void JudgeStore(const std::string& directory,
@@ -128,7 +133,7 @@ void JudgeStore(const std::string& directory,
     return;
   }
   if (!StagingIsEmpty(directory)) pipe.Say("STAGING is not empty after open");
-  const std::optional<std::size_t> fits = FindState(*store, allowed, pipe);
+  const std::optional<std::size_t> fits = JudgeOpened(*store, allowed, pipe);
   if (!fits) return;
   if (auto findings = DeepFindings(*store)) pipe.Say("FINDING " + *findings);
   ModelState state = allowed[*fits];

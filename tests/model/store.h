@@ -5,9 +5,11 @@
 #ifndef CKPTREE_TESTS_MODEL_STORE_H_
 #define CKPTREE_TESTS_MODEL_STORE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +21,11 @@
 
 namespace ckptree::testing {
 
-// Without log output. `file_system` may be null.
+// As stores of a trial are opened: without log output, without a collection in
+// the background.
+StoreOptions TrialOptions(int threads);
+
+// `file_system` may be null.
 absl::StatusOr<Store> CreateStore(const std::string& directory, int threads,
                                   std::shared_ptr<void> file_system = nullptr,
                                   Coding coding = Coding::kPlanes);
@@ -49,6 +55,11 @@ void JudgeStore(const std::string& directory,
 // The same of the state alone: no deep check, nothing is saved.
 void JudgeState(const std::string& directory,
                 const std::vector<ModelState>& allowed, const TrialPipe& pipe);
+
+// The same of an open store, and which of `allowed` it is.
+std::optional<std::size_t> JudgeOpened(const Store& store,
+                                       const std::vector<ModelState>& allowed,
+                                       const TrialPipe& pipe);
 
 // The lines of JudgeStore that tell of something wrong.
 std::vector<std::string> Wrongs(const TrialResult& judged);

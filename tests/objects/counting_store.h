@@ -5,6 +5,7 @@
 #ifndef CKPTREE_TESTS_OBJECTS_COUNTING_STORE_H_
 #define CKPTREE_TESTS_OBJECTS_COUNTING_STORE_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -20,6 +21,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "kv/monotonic.h"
 #include "kv/object_store.h"
 #include "kv/object_store_wrapper.h"
 
@@ -40,6 +43,16 @@ class RequestCount {
   // Called with "put NAME" and the like before a request is sent. What it
   // returns that is not OK is the answer, and nothing is sent.
   void SetHook(std::function<absl::Status(const std::string& what)> hook) {
+    if (hook == nullptr) return SetCallHook(nullptr);
+    SetCallHook(
+        [hook = std::move(hook)](const std::string& what, const kv::Call&) {
+          return hook(what);
+        });
+  }
+  // The same for one that waits as the request would.
+  using CallHook =
+      std::function<absl::Status(const std::string& what, const kv::Call&)>;
+  void SetCallHook(CallHook hook) {
     const std::scoped_lock lock(mu_);
     hook_ = std::move(hook);
   }
@@ -47,6 +60,12 @@ class RequestCount {
   void Reset() {
     const std::scoped_lock lock(mu_);
     requests_.clear();
+    longest_ = absl::ZeroDuration();
+  }
+  // That any of them may take.
+  absl::Duration longest() const {
+    const std::scoped_lock lock(mu_);
+    return longest_;
   }
   // What was asked, in order: "get NAME" and the like.
   std::vector<std::string> requests() const {
@@ -63,15 +82,17 @@ class RequestCount {
   }
 
  private:
-  absl::Status Note(std::string_view kind, const std::string& name) {
+  absl::Status Note(const kv::Call& call, std::string_view kind,
+                    const std::string& name) {
     std::string what = std::string(kind) + " " + name;
-    std::function<absl::Status(const std::string&)> hook;
+    CallHook hook;
     {
       const std::scoped_lock lock(mu_);
       requests_.push_back(what);
+      longest_ = std::max(longest_, call.deadline - kv::MonotonicNow());
       hook = hook_;
     }
-    return hook == nullptr ? absl::OkStatus() : hook(what);
+    return hook == nullptr ? absl::OkStatus() : hook(what, call);
   }
 
   class Counting : public kv::ObjectStore {
@@ -83,47 +104,47 @@ class RequestCount {
                                               std::string_view bytes,
                                               const std::string& write_id,
                                               const kv::Call& call) override {
-      if (auto s = count_->Note("create", name); !s.ok()) return s;
+      if (auto s = count_->Note(call, "create", name); !s.ok()) return s;
       return store_->PutIfAbsent(name, bytes, write_id, call);
     }
     absl::Status Put(const std::string& name, const kv::ObjectSource& source,
                      const kv::Call& call) override {
-      if (auto s = count_->Note("put", name); !s.ok()) return s;
+      if (auto s = count_->Note(call, "put", name); !s.ok()) return s;
       return store_->Put(name, source, call);
     }
     absl::StatusOr<std::size_t> GetRange(const std::string& name,
                                          std::uint64_t offset,
                                          std::span<std::byte> into,
                                          const kv::Call& call) override {
-      if (auto s = count_->Note("get", name); !s.ok()) return s;
+      if (auto s = count_->Note(call, "get", name); !s.ok()) return s;
       return store_->GetRange(name, offset, into, call);
     }
     absl::StatusOr<std::optional<kv::ObjectInfo>> Head(
         const std::string& name, const kv::Call& call) override {
-      if (auto s = count_->Note("head", name); !s.ok()) return s;
+      if (auto s = count_->Note(call, "head", name); !s.ok()) return s;
       return store_->Head(name, call);
     }
     absl::StatusOr<kv::ObjectPage> List(const std::string& prefix,
                                         const std::string& after,
                                         const kv::Call& call) override {
-      if (auto s = count_->Note("list", prefix); !s.ok()) return s;
+      if (auto s = count_->Note(call, "list", prefix); !s.ok()) return s;
       return store_->List(prefix, after, call);
     }
     absl::Status Delete(std::span<const std::string> names,
                         const kv::Call& call) override {
       for (const std::string& name : names) {
-        if (auto s = count_->Note("delete", name); !s.ok()) return s;
+        if (auto s = count_->Note(call, "delete", name); !s.ok()) return s;
       }
       return store_->Delete(names, call);
     }
     absl::StatusOr<std::vector<kv::Upload>> ListUploads(
         const std::string& prefix, const kv::Call& call) override {
-      if (auto s = count_->Note("uploads", prefix); !s.ok()) return s;
+      if (auto s = count_->Note(call, "uploads", prefix); !s.ok()) return s;
       return store_->ListUploads(prefix, call);
     }
     absl::Status AbortUpload(const kv::Upload& upload,
                              const kv::Call& call) override {
-      if (auto s = count_->Note("abort", upload.name); !s.ok()) return s;
+      if (auto s = count_->Note(call, "abort", upload.name); !s.ok()) return s;
       return store_->AbortUpload(upload, call);
     }
 
@@ -134,7 +155,8 @@ class RequestCount {
 
   mutable std::mutex mu_;
   std::vector<std::string> requests_;
-  std::function<absl::Status(const std::string&)> hook_;
+  absl::Duration longest_;
+  CallHook hook_;
 };
 
 }  // namespace ckptree::testing

@@ -39,6 +39,12 @@ inline constexpr char kSlowDown[] =
     "<Error><Code>SlowDown</Code></Error>    ";
 inline constexpr char kConflict[] =
     "HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n";
+// And as what is between them gives.
+inline constexpr char kPortal[] =
+    "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 19\r\n\r\n"
+    "<html>portal</html>";
+inline constexpr char kHalfHead[] =
+    "HTTP/1.1 200 OK\r\nServer: s\r\nContent-Le";
 inline constexpr char kExpired[] =
     "HTTP/1.1 400 Bad Request\r\nContent-Length: 44\r\n\r\n"
     "<Error><Code>ExpiredToken</Code></Error>    ";

@@ -34,6 +34,8 @@ using ::ckptree::testing::Fault;
 using ::ckptree::testing::FaultProxy;
 using ::ckptree::testing::kConflict;
 using ::ckptree::testing::kExpired;
+using ::ckptree::testing::kHalfHead;
+using ::ckptree::testing::kPortal;
 using ::ckptree::testing::kServerError;
 using ::ckptree::testing::kSlowDown;
 using ::ckptree::testing::PatternSource;
@@ -57,6 +59,10 @@ constexpr Case kCases[] = {
     {"503, and it was done", Fault::kAnswerAfter, kSlowDown},
     {"409", Fault::kAnswer, kConflict},
     {"409, and it was done", Fault::kAnswerAfter, kConflict},
+    {"a portal's page", Fault::kAnswer, kPortal},
+    {"a portal's page, and it was done", Fault::kAnswerAfter, kPortal},
+    {"half a head", Fault::kAnswer, kHalfHead},
+    {"half a head, and it was done", Fault::kAnswerAfter, kHalfHead},
 };
 
 // `store_` goes through the proxy, `direct_` past it.
@@ -276,7 +282,7 @@ TEST_F(S3FaultTest, ExpiredCredentialsAreAskedForAgain) {
 
 TEST_F(S3FaultTest, AStoreThatIgnoresTheConditionIsRefused) {
   proxy_.Arm(Fault::kAnswer, "PUT", 2,
-             "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+             "HTTP/1.1 200 OK\r\nETag: \"1\"\r\nContent-Length: 0\r\n\r\n");
   const absl::Status status = ProveConditionalPut(*store_, "", Soon());
   EXPECT_EQ(proxy_.fired(), 2);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);

@@ -38,6 +38,8 @@ using schema::RemoteCommit;
 
 const std::string kUuid(16, 'u');
 
+const std::string kPage = "<html>portal</html>";
+
 // What the writer does not outlive; nothing of its process goes on.
 struct Killed {};
 
@@ -50,6 +52,9 @@ class FaultyStore : public kv::ObjectStore {
   bool faulty = false;
   // How many requests from now on the process is killed; 0: it is not.
   int kill_in = 0;
+  // How many answers from now on are not of the store: to a PUT, which arrives,
+  // none, and else a page.
+  int portals = 0;
   // Called before a request, where it is not called already.
   std::function<void()> between;
   std::function<void()> on_list;
@@ -68,6 +73,10 @@ class FaultyStore : public kv::ObjectStore {
     };
     const kv::PutAnswer unknown{kv::PutOutcome::kUnknown,
                                 absl::DeadlineExceededError("no answer")};
+    if (Portal()) {
+      arrive();
+      return unknown;
+    }
     if (Chance("lost", 8)) return unknown;
     if (Chance("late", 6)) {
       late_.emplace_back(arrive);
@@ -92,9 +101,11 @@ class FaultyStore : public kv::ObjectStore {
                                        const kv::Call&) override {
     Begin();
     if (Chance("no read", 10)) return absl::UnavailableError("no answer");
+    const bool portal = Portal();
     const auto it = objects.find(name);
-    if (it == objects.end()) return absl::NotFoundError(name);
-    const std::string piece = it->second.substr(offset, into.size());
+    if (it == objects.end() && !portal) return absl::NotFoundError(name);
+    const std::string& bytes = portal ? kPage : it->second;
+    const std::string piece = bytes.substr(offset, into.size());
     piece.copy(reinterpret_cast<char*>(into.data()), piece.size());
     return piece.size();
   }
@@ -102,6 +113,10 @@ class FaultyStore : public kv::ObjectStore {
                                                      const kv::Call&) override {
     Begin();
     if (Chance("no head", 10)) return absl::UnavailableError("no answer");
+    if (Portal()) {
+      return kv::ObjectInfo{name, kPage.size(), absl::UnixEpoch(),
+                            std::nullopt};
+    }
     const auto it = objects.find(name);
     if (it == objects.end()) return std::nullopt;
     return kv::ObjectInfo{name, it->second.size(), absl::UnixEpoch(),
@@ -144,6 +159,12 @@ class FaultyStore : public kv::ObjectStore {
   bool Chance(const std::string& what, unsigned one_of) {
     if (!faulty || random_() % one_of != 0) return false;
     ++fired[what];
+    return true;
+  }
+  bool Portal() {
+    if (portals == 0) return false;
+    --portals;
+    ++fired["portal"];
     return true;
   }
   std::mt19937_64& random() { return random_; }
@@ -440,6 +461,31 @@ TEST_F(QuietChainTest, AForeignOrDamagedCommitIsNamed) {
   other.uuid = std::string(16, 'x');
   store_.objects[name] = schema::EncodeRemoteCommit(other);
   EXPECT_NE(read().find("another store's"), std::string::npos) << read();
+}
+
+// Neither damage nor another's: the writer asks on, and hears in the end.
+TEST_F(QuietChainTest, AnswersThatAreNotOfTheStoreEndNothing) {
+  RemoteChain writer(&store_, kUuid, 1);
+  ASSERT_EQ(writer.Append(Open(), Once()), absl::OkStatus());
+  // To the PUT, the look whether it arrived, and so many reads of it.
+  for (const int portals : {2, 3, 4, 8}) {
+    store_.portals = portals;
+    absl::Status shipped = writer.Append(Ship(writer.ordinal() - 1), Once());
+    for (int tries = 0; absl::IsUnavailable(shipped) && tries < 9; ++tries) {
+      ASSERT_TRUE(writer.pending());
+      shipped = writer.Settle(Once());
+    }
+    EXPECT_EQ(shipped, absl::OkStatus()) << portals;
+    EXPECT_EQ(store_.portals, 0) << portals;
+  }
+  EXPECT_EQ(store_.fired["portal"], 17);
+  EXPECT_EQ(writer.fenced(), absl::OkStatus());
+  // Who reads takes it for no damage either, where it does not come again.
+  store_.portals = 1;
+  RemoteChain reader(&store_, kUuid, 1);
+  EXPECT_EQ(reader.ReadOn(Ignore, Once()), absl::OkStatus());
+  EXPECT_EQ(reader.hash(), writer.hash());
+  EXPECT_EQ(store_.fired["portal"], 18);
 }
 
 TEST_F(QuietChainTest, GoesOnFromWhatWasSeenOnce) {

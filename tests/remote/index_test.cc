@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "ckptree/ckptree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -85,6 +86,59 @@ TEST_F(IndexTest, AnOpenOfTenThousandStepsIsTenRequests) {
   EXPECT_EQ(taken.Steps().value().size(), kSteps);
 }
 
+// Opens and closes that ship nothing are passed once.
+TEST_F(IndexTest, ALookRemembersWhereItWas) {
+  StoreOptions options = Remote();
+  options.take_over = true;
+  {
+    Store store = Store::Open(Disk("a"), options).value();
+    SaveStep(store, 1, 4 << 10);
+    ASSERT_TRUE(store.Close().ok());
+  }
+  RequestCount count;
+  Store reader = Store::Open(Address(), Reading()).value();
+  for (int life = 0; life < 3; ++life) {
+    Store store = Store::Open(Disk("a"), options).value();
+    ASSERT_TRUE(store.Close().ok());
+  }
+  count.Reset();
+  ASSERT_TRUE(reader.Refresh().ok());
+  EXPECT_GT(count.requests().size(), 3) << count.Text();
+  count.Reset();
+  ASSERT_TRUE(reader.Refresh().ok());
+  EXPECT_EQ(count.requests().size(), 1) << count.Text();
+  // By another handle of this cache, too, which asks for the newest commit
+  // itself: whether what is here is of what is there.
+  ASSERT_TRUE(reader.Close().ok());
+  count.Reset();
+  reader = Store::Open(Address(), Reading()).value();
+  EXPECT_EQ(count.requests().size(), 3) << count.Text();
+  EXPECT_EQ(StepsOf(reader).size(), 1);
+}
+
+// Whoever asks an address where nobody answers is told within about a minute:
+// no request of the first look has longer.
+TEST_F(IndexTest, AFirstLookHasAMinute) {
+  RequestCount count;
+  // As a folder it is known to be a store.
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    SaveStep(store, 1, 4 << 10);
+    ASSERT_TRUE(store.Close().ok());
+  }
+  count.SetHook([](const std::string&) {
+    return absl::UnavailableError("127.0.0.1: nobody listens there");
+  });
+  count.Reset();
+  const absl::StatusOr<Store> reader = Store::Open(Address(), Reading());
+  EXPECT_TRUE(absl::IsUnavailable(reader.status())) << reader.status();
+  EXPECT_THAT(std::string(reader.status().message()),
+              ::testing::HasSubstr("127.0.0.1"));
+  EXPECT_EQ(count.requests().size(), 1) << count.Text();
+  EXPECT_GT(count.longest(), absl::ZeroDuration());
+  EXPECT_LE(count.longest(), absl::Seconds(61));
+}
+
 TEST_F(IndexTest, ALookAtWhatIsNewIsOneRequest) {
   Store store = Store::Open(Disk("a"), Remote()).value();
   SaveStep(store, 1, 64 << 10);
@@ -100,6 +154,88 @@ TEST_F(IndexTest, ALookAtWhatIsNewIsOneRequest) {
   ExpectStep(reader, 2, 64 << 10);
   ASSERT_TRUE(reader.Close().ok());
   ASSERT_TRUE(store.Close().ok());
+}
+
+// Its record, then its bytes; of coded ones as many.
+TEST_F(IndexTest, ALeafOfWhichNothingIsHereIsTwoRequests) {
+  constexpr int kLeaves = 24;
+  constexpr std::size_t kLeafBytes = std::size_t{3} << 20;
+  for (const bool coded : {false, true}) {
+    const std::string address = absl::StrCat(Address(), coded ? "/c" : "/p");
+    const auto value = [&](int leaf) {
+      Bytes bytes = RandomBytes(kLeafBytes, leaf);
+      // Sign and exponent say little.
+      for (std::size_t i = 3; coded && i < bytes.size(); i += 4) {
+        bytes[i] = std::byte{0x3f};
+      }
+      return bytes;
+    };
+    RequestCount count;
+    StoreOptions options = RemoteOptions(address);
+    options.chunk_bytes = std::size_t{1} << 20;
+    options.coding = coded ? Coding::kPlanes : Coding::kNone;
+    Store store = Store::Open(Disk(coded ? "c" : "p"), options).value();
+    {
+      StepBuilder builder = store.Begin(1);
+      std::vector<Bytes> values;
+      for (int leaf = 0; leaf < kLeaves; ++leaf) {
+        values.push_back(value(leaf));
+      }
+      for (int leaf = 0; leaf < kLeaves; ++leaf) {
+        builder.Put(absl::StrCat("params/w", leaf),
+                    Array(DType::kFloat32, {kLeafBytes / 4},
+                          values[static_cast<std::size_t>(leaf)]));
+      }
+      ASSERT_TRUE(builder.Commit().WaitCommitted(kLong).ok());
+    }
+    ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+    std::uintmax_t uploaded = 0;
+    std::size_t segments = 0;
+    for (const fs::path& path : ObjectsOf("segment")) {
+      if (!absl::StrContains(path.string(), coded ? "/c/" : "/p/")) continue;
+      uploaded += fs::file_size(path);
+      ++segments;
+    }
+    EXPECT_EQ(uploaded < kLeaves * kLeafBytes * 95 / 100, coded);
+    {
+      Store reader = Store::Open(address, Reading()).value();
+      const Step step = reader.OpenStep(1).value();
+      Bytes bytes(kLeafBytes);
+      count.Reset();
+      ASSERT_TRUE(step.Read("params/w7", std::span(bytes)).ok());
+      EXPECT_LE(count.requests().size(), 2) << count.Text();
+      EXPECT_GE(count.requests().size(), 1);
+      EXPECT_EQ(bytes, value(7));
+      // Records of all leaves came with the first one.
+      count.Reset();
+      ASSERT_TRUE(step.Read("params/w20", std::span(bytes)).ok());
+      EXPECT_EQ(count.requests().size(), 1) << count.Text();
+      EXPECT_EQ(bytes, value(20));
+      ASSERT_TRUE(reader.Close().ok());
+    }
+    // All of it: requests of about 12 MiB, and one for each file that is
+    // begun.
+    Store reader = Store::Open(address, Reading()).value();
+    const Step step = reader.OpenStep(1).value();
+    std::vector<Bytes> read(kLeaves, Bytes(kLeafBytes));
+    std::vector<ReadRequest> requests;
+    for (int leaf = 0; leaf < kLeaves; ++leaf) {
+      requests.push_back(
+          {.path = At(absl::StrCat("params/w", leaf)),
+           .destination = std::span(read[static_cast<std::size_t>(leaf)])});
+    }
+    count.Reset();
+    ASSERT_TRUE(step.ReadMany(requests).ok());
+    EXPECT_LE(count.requests().size(),
+              kLeaves * kLeafBytes / (std::size_t{12} << 20) + 2 * segments)
+        << count.Text();
+    for (int leaf = 0; leaf < kLeaves; ++leaf) {
+      EXPECT_EQ(read[static_cast<std::size_t>(leaf)], value(leaf));
+    }
+    ExpectWhole(reader);
+    ASSERT_TRUE(reader.Close().ok());
+    ASSERT_TRUE(store.Close().ok());
+  }
 }
 
 TEST_F(IndexTest, ASmallSaveIsTwoRequests) {

@@ -33,6 +33,9 @@ The rules:
  11 diverged A writer with steps that were not shipped, behind which another
              shipped its own, does not open.
  12 readers  Take commits up to the first that is absent, whatever lies behind.
+ 13 copies   A disk notes the write id of what it ships before it asks for it,
+             and keeps that of the one before. One of which the chain's newest
+             ship is neither is an older copy, put back, and does not open.
 
 What must hold, in every state:
   * each commit names the one before it, and the era of the newest open;
@@ -40,6 +43,8 @@ What must hold, in every state:
     was told have failed are not, and never will be;
   * no step is in the chain twice, none without the one that it stands on;
   * what the newest commit needs is there;
+  * what a disk ships stands on all that was shipped from it before, and one
+    that nobody put back goes on;
   * what a reader took is the chain.
 
 Left out, as they are no matter of order: handoffs of ranks, whole indexes, and
@@ -53,27 +58,33 @@ from searching import run, search
 # shape: open or ship. write: (writer, life, try): the write id. steps: (writer,
 # first, last), or None. on: the write id of the shipped commit that the steps
 # stand on. needs: names of segments.
+# over: the newest ship of its writer that the disk holds, whatever it noted.
 Commit = collections.namedtuple(
-    "Commit", "shape write at era before steps on needs")
+    "Commit", "shape write at era before steps on needs over")
 # at: off, open, loaded (its bytes are there), asking, fenced, refused. `tip` is
 # the newest ordinal it saw; `made` and `sent` count its steps; `base` is the
 # write id of the shipped commit its disk holds, `born` the segment of that.
-# `fresh`: segments it uploaded for the commit in hand.
+# `fresh`: segments it uploaded for the commit in hand. `noted`: write ids of
+# its own ships, of which the first is known to be there. `copy`: what a copy of
+# its disk has of made, sent, base, born and noted.
 Writer = collections.namedtuple(
-    "Writer", "at life tries tip era made sent base born fresh asked answers")
+    "Writer",
+    "at life tries tip era made sent base born fresh asked answers noted copy")
 # chain: what was created, by ordinal - 1. lost: how many of these names are
 # free again, by a mutant.
 # flying: requests that may still do something. reader: (next, taken, wrong).
 State = collections.namedtuple(
     "State", "chain lost flying segments committed failed writers reader")
-# How often each writer starts, steps it makes, ordinals there are.
-Size = collections.namedtuple("Size", "lives steps ordinals reader")
+# How often each writer starts, steps it makes, ordinals there are; whether the
+# first writer's disk is copied once, and put back.
+Size = collections.namedtuple("Size", "lives steps ordinals reader copies")
 SIZES = (
-    Size((2, 1), (1, 1), 5, False),
-    Size((1, 1), (2, 2), 5, False),
-    Size((3, 1), (2, 1), 4, False),
-    Size((2, 2), (1, 1), 4, False),
-    Size((1, 1), (1, 1), 3, True),
+    Size((2, 1), (1, 1), 5, False, False),
+    Size((1, 1), (2, 2), 5, False, False),
+    Size((3, 1), (2, 1), 4, False, False),
+    Size((2, 2), (1, 1), 4, False, False),
+    Size((1, 1), (1, 1), 3, True, False),
+    Size((3, 0), (2, 0), 5, False, True),
 )
 
 # Which of SIZES shows it, and what it does.
@@ -95,6 +106,8 @@ MUTANTS = {
     "what memory says was shipped": (3, "it is shipped again"),
     "diverged goes on": (0, "its steps stand on what is no longer the newest"),
     "readers pass a hole": (4, "what comes to stand there is left out"),
+    "copies are known by ordinals": (5, "it makes as many steps again"),
+    "noted once answered": (5, "the answer was lost"),
 }
 
 
@@ -110,7 +123,7 @@ class Rules:
 
   def start(self):
     writer = Writer("off", 0, 0, 0, 0, 0, 0, None, None, frozenset(), None,
-                    frozenset())
+                    frozenset(), (), None)
     nothing = frozenset()
     return State((None,) * self.size.ordinals, 0, nothing, nothing, nothing,
                  nothing, (writer, writer),
@@ -161,7 +174,8 @@ class Rules:
     at = tip + 1
     era = at if shape == "open" else me.era
     return Commit(shape, (w, me.life, me.tries), at, era, before,
-                  more.get("steps"), more.get("on"), more.get("needs", ()))
+                  more.get("steps"), more.get("on"), more.get("needs", ()),
+                  more.get("over"))
 
   def ask_open(self, state, w):
     """Rule 3: at the first ordinal that is absent."""
@@ -192,9 +206,14 @@ class Rules:
     before = before or state.chain[tip - 1].write
     state = self.put(state, w, tries=me.tries + 1, tip=tip)
     needs, _ = self.needed(me, w)
-    return self.ask(state, w, self.make(
+    commit = self.make(
         state, w, "ship", tip, before, steps=(w, me.sent + 1, me.made),
-        on=me.base, needs=needs))
+        on=me.base, needs=needs,
+        over=me.noted[0] if me.noted else None)
+    if self.size.copies and commit and self.mutant != "noted once answered":
+      known = me.noted[:1] or (None,)
+      state = self.put(state, w, noted=known + (commit.write,))
+    return self.ask(state, w, commit)
 
   def deletions(self, state, names):
     return state._replace(
@@ -216,7 +235,7 @@ class Rules:
       return self.put(
           state, w, at="open", tip=commit.at, sent=commit.steps[2],
           base=commit.write, born=commit.needs[0], fresh=frozenset(),
-          asked=None)
+          asked=None, noted=(commit.write,) if self.size.copies else ())
     return self.look_around(
         self.put(state, w, tip=commit.at, era=commit.at, asked=None,
                  fresh=frozenset()), w)
@@ -232,6 +251,10 @@ class Rules:
       for commit in chain:
         if commit.steps and commit.steps[0] == w:
           sent, base = max(sent, commit.steps[2]), commit.write
+    if self.size.copies:
+      state = self.look_at_own(state, w, chain)
+      if state.writers[w].at == "refused":
+        return state
     behind = newest and newest.write != base
     if behind and me.made > sent and newest.steps[0] != w:
       if self.mutant != "diverged goes on":
@@ -242,6 +265,21 @@ class Rules:
       return self.put(state, w, at="open", sent=sent, base=base,
                       born=newest.needs[0])
     return self.put(state, w, at="open", sent=sent, base=base)
+
+  def look_at_own(self, state, w, chain):
+    """Rule 13: is its newest ship one that its disk holds?"""
+    me = state.writers[w]
+    own = self.newest_ship([c for c in chain if c.write[0] == w])
+    if own is None:
+      # What was asked for never came, and no copy of it will.
+      return self.put(state, w, noted=())
+    if me.made < own.steps[2]:          # Behind by its ordinals alone.
+      return self.put(state, w, at="refused")
+    if own.write in me.noted:
+      return self.put(state, w, noted=(own.write,))
+    if self.mutant == "copies are known by ordinals":
+      return state
+    return self.put(state, w, at="refused")
 
   def is_anothers(self, state, w):
     """Rule 3."""
@@ -328,6 +366,17 @@ class Rules:
 
   def writer_steps(self, state, w, me):
     if me.at == "off":
+      if self.size.copies and w == 0:
+        disk = (me.made, me.sent, me.base, me.born, me.noted)
+        if me.copy is None:
+          yield "is copied", self.put(state, w, copy=disk)
+        elif me.copy != "used":
+          made, sent, base, born, noted = me.copy
+          yield "is put back", self.put(
+              state, w, made=made, sent=sent, base=base, born=born,
+              noted=noted, copy="used")
+        if me.made < self.size.steps[w]:
+          yield "makes a step by itself", self.put(state, w, made=me.made + 1)
       if me.life < self.size.lives[w]:
         after = self.put(state, w, life=me.life + 1, tries=0)
         if self.mutant == "orphans before the open":
@@ -408,7 +457,10 @@ class Rules:
 
 def broken(rules, state):
   """The promise that does not hold, or None."""
-  before, era, steps, ship = None, 0, set(), None
+  if rules.size.copies and any(
+      me.at == "refused" and me.copy != "used" for me in state.writers):
+    return "a disk that nobody put back is refused"
+  before, era, steps, ship, own = None, 0, set(), None, {}
   for at, commit in enumerate(rules.whole(state), 1):
     if commit.at != at or before and commit.before != before.write:
       return f"commit {at} does not follow the one before it"
@@ -423,6 +475,9 @@ def broken(rules, state):
         return f"commit {at} ships a step again"
       if commit.on != (ship.write if ship else None):
         return f"commit {at} stands on what is not the newest before it"
+      if rules.size.copies and commit.over != own.get(who):
+        return f"commit {at} is of an older copy of its disk"
+      own[who] = commit.write
       steps |= each
       ship = commit
     before = commit

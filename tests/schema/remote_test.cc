@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "base/digest.h"
@@ -58,6 +59,20 @@ TEST(RemoteRecordTest, KeepsEveryField) {
   EXPECT_EQ(read.segments[0].digest, commit.segments[0].digest);
 }
 
+TEST(RemoteRecordTest, KeepsWhereBlocksStand) {
+  const std::vector<RemoteBlock> counting = {{1, 100, 50}, {2, 150, 7}};
+  const std::vector<RemoteBlock> others = {{3, 64, 1}, {9, 70, 4026}};
+  for (const auto& blocks : {counting, others, std::vector<RemoteBlock>()}) {
+    RemoteCommit commit = SampleRemoteCommit();
+    commit.segments[0].blocks = blocks;
+    const std::string bytes = EncodeRemoteCommit(commit);
+    const RemoteCommit read = *DecodeRemoteCommit(bytes);
+    ASSERT_EQ(read.segments.size(), 1);
+    EXPECT_EQ(read.segments[0].blocks, blocks);
+    EXPECT_EQ(EncodeRemoteCommit(read), bytes);
+  }
+}
+
 struct Wrong {
   const char* what;
   std::function<void(RemoteCommit&)> change;
@@ -100,6 +115,28 @@ TEST(RemoteRecordTest, WhatCannotBeIsRefused) {
       {"segment that cannot",
        [](auto& c) { c.segments[0].segment.part = 4096; }},
       {"without its attempt", [](auto& c) { c.segments[0].bytes = 0; }},
+      // Beyond its file; twice; the number of a table; of leaf records.
+      {"blocks of a segment",
+       [](auto& c) {
+         c.segments[0].blocks = {{1, 4000, 97}};
+       }},
+      {"blocks of a segment",
+       [](auto& c) {
+         c.segments[0].blocks = {{1, 8, 8}, {1, 16, 8}};
+       }},
+      {"blocks of a segment",
+       [](auto& c) {
+         c.segments[0].blocks = {{kTableSequence, 8, 8}};
+       }},
+      {"blocks of a segment",
+       [](auto& c) {
+         c.segments[0].blocks = {{1, 8, 8}, {2, 4, 8}};
+       }},
+      {"blocks of a segment",
+       [](auto& c) {
+         c.segments[0].segment.space = Space::kLeaves;
+         c.segments[0].blocks = {{1, 8, 8}};
+       }},
       {"without its attempt", [](auto& c) { c.segments[0].attempt = ""; }},
   };
   for (const Wrong& wrong : cases) {

@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Every command with a store that is named by its address: those that read say
-// what they say of the directory; those that write refuse it and say why.
+// what they say of the directory; those that write refuse it and say why, but
+// for `copy` and `backup`.
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <set>
 #include <sstream>
 #include <string>
@@ -26,11 +36,28 @@ class AddressTest : public CommandRunner {
     MakeStore(store_);
     setenv("XDG_CACHE_HOME", (far_ / "cache").c_str(), 1);
     address_ = absl::StrCat("file://", far_ / "run");
+    Ship(store_, address_);
+  }
+  static void Ship(const std::string& directory, const std::string& address) {
     StoreOptions options;
-    options.remote = address_;
-    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(store_, options));
+    options.remote = address;
+    options.create_if_missing = true;
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(directory, options));
     ASSERT_OK(store.WaitReplicated(absl::Minutes(2)));
     ASSERT_OK(store.Close());
+  }
+  // Where a copy may go to: a bucket, where servers.py has made one.
+  std::string Destination() {
+    const char* const endpoint = std::getenv("CKPTREE_TEST_S3");
+    const char* const bucket = std::getenv("CKPTREE_TEST_BUCKET");
+    if (endpoint != nullptr && bucket != nullptr) {
+      setenv("AWS_ENDPOINT_URL_S3", endpoint, 1);
+      return absl::StrCat("s3://", bucket, "/copy-", getpid());
+    }
+    // Of file:// only a folder that has a store already is an object store.
+    const std::string other = absl::StrCat("file://", far_ / "other");
+    Ship(far_ / "first", other);
+    return other;
   }
   Result By(const std::string& place, std::vector<std::string> words) {
     words.insert(words.begin(), {"-C", place});
@@ -110,8 +137,6 @@ TEST_F(AddressTest, ThoseThatWriteRefuseItAndSayWhy) {
   const std::string file = far_ / "100.npz";
   ASSERT_EQ(By(store_, {"export", "100:params/w", file}).code, 0);
   all.push_back({"-C", address_, "import", file});
-  all.push_back({"copy", store_, address_});
-  all.push_back({"-C", store_, "backup", address_});
   all.push_back({"demo", address_});
   all.push_back({"recover", address_, far_ / "recovered"});
   all.push_back({"repair", address_});
@@ -124,6 +149,88 @@ TEST_F(AddressTest, ThoseThatWriteRefuseItAndSayWhy) {
         << verb;
   }
   EXPECT_EQ(By(address_, {"log", "--json"}).out, before.out);
+}
+
+TEST_F(AddressTest, CopiesGoToAnAddress) {
+  const std::string to = Destination();
+  const auto same = [&] {
+    const Result there = By(to, {"log", "--json"});
+    EXPECT_EQ(there.code, 0) << there.err;
+    for (const char* what : {"300:count/[3]", "500:params/w"}) {
+      EXPECT_EQ(By(to, {"get", what}).out, By(store_, {"get", what}).out);
+    }
+    EXPECT_EQ(By(to, {"tag", "--json"}).out, By(store_, {"tag", "--json"}).out);
+    EXPECT_EQ(By(to, {"verify"}).code, 0);
+  };
+  const Result planned = Run({"copy", store_, to, "--dry-run"});
+  EXPECT_EQ(planned.code, 0) << planned.err;
+  EXPECT_THAT(planned.out, HasSubstr("5 steps would be copied"));
+  const Result some = Run({"copy", store_, to, "100..200"});
+  EXPECT_EQ(some.code, 0) << some.err;
+  EXPECT_THAT(some.out, HasSubstr("2 steps copied"));
+  // What it went by is gone.
+  for (const auto& entry :
+       std::filesystem::directory_iterator(far_ / "cache/ckptree")) {
+    EXPECT_FALSE(entry.path().filename().string().starts_with("copy-"))
+        << entry.path();
+  }
+  const Result rest = By(store_, {"backup", to});
+  EXPECT_EQ(rest.code, 0) << rest.err;
+  EXPECT_THAT(rest.out, HasSubstr("3 steps copied"));
+  same();
+  // From an address to another.
+  const Result again = Run({"copy", address_, to});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("5 were there"));
+  same();
+  const Result nowhere = Run({"copy", store_, "gs://bucket/run"});
+  EXPECT_EQ(nowhere.code, 2) << nowhere.err;
+  EXPECT_THAT(nowhere.err, HasSubstr("s3://"));
+}
+
+// The same command goes on, wherever it was.
+TEST_F(AddressTest, ACopyToAnAddressThatIsKilledGoesOn) {
+  const std::string to = Destination();
+  int killed = 0;
+  // However fast the machine is, some are killed on their way.
+  for (int milliseconds = 0; milliseconds < 50; milliseconds += 5) {
+    const std::vector<std::string> words = {CKPTREE_BINARY, "copy", store_, to,
+                                            "--take-over"};
+    std::vector<char*> argv;
+    for (const std::string& word : words) {
+      argv.push_back(const_cast<char*>(word.c_str()));
+    }
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t quiet;
+    posix_spawn_file_actions_init(&quiet);
+    for (const int fd : {1, 2}) {
+      posix_spawn_file_actions_addopen(&quiet, fd, "/dev/null", O_WRONLY, 0);
+    }
+    pid_t pid = 0;
+    ASSERT_EQ(posix_spawn(&pid, CKPTREE_BINARY, &quiet, nullptr, argv.data(),
+                          environ),
+              0);
+    posix_spawn_file_actions_destroy(&quiet);
+    const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+    ASSERT_GE(fd, 0);
+    pollfd ended{fd, POLLIN, 0};
+    poll(&ended, 1, milliseconds);
+    kill(pid, SIGKILL);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    close(fd);
+    killed += WIFSIGNALED(status);
+    // What is there is whole, at any time.
+    const Result verified = By(to, {"verify"});
+    EXPECT_TRUE(verified.code == 0 || verified.code == 2) << verified.out;
+  }
+  EXPECT_GT(killed, 3);
+  const Result rest = Run({"copy", store_, to, "--take-over"});
+  EXPECT_EQ(rest.code, 0) << rest.err;
+  EXPECT_EQ(By(to, {"get", "500:params/w"}).out,
+            By(store_, {"get", "500:params/w"}).out);
+  EXPECT_EQ(By(to, {"verify"}).code, 0);
+  EXPECT_EQ(Run({"copy", store_, far_ / "plain", "--take-over"}).code, 2);
 }
 
 TEST_F(AddressTest, EveryCommandIsAmongThese) {

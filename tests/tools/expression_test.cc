@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testutil/status_matchers.h"
+#include "tools/output/failure.h"
 
 namespace ckptree::tools {
 namespace {
@@ -166,7 +167,10 @@ TEST(ExpressionTest, ErrorsPointAtThePlace) {
            {"\x1b[2J<1", "\\x1b[2J<1", 0}}) {
     const absl::Status status = Ask(c.text).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << c.text;
-    const std::string message(status.message());
+    // One line, and the place below it.
+    EXPECT_EQ(status.message().find('\n'), absl::string_view::npos);
+    const std::string message =
+        std::string(status.message()) + "\n" + PlaceOf(status);
     EXPECT_THAT(message, HasSubstr(c.what)) << c.text;
     const std::size_t line = message.rfind('\n') + 1;
     EXPECT_EQ(message.substr(line),

@@ -2,6 +2,10 @@
 
 // Files of arrays that are cut, damaged, or lie, and the command on them.
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -94,6 +98,25 @@ TEST_F(FilesTest, AStepAndAFile) {
   EXPECT_THAT(diff.out,
               AllOf(HasSubstr("\"changed\""), HasSubstr("\"params.w\""),
                     HasSubstr("\"max_abs\": 100.0")));
+}
+
+TEST_F(FilesTest, WhatAKilledExportLeftGoesWithTheNext) {
+  const std::string from = Write("a.safetensors", Safetensors(kOne, kEight));
+  const std::string dead = Write("old.npz.4711.ckptree.tmp", "half");
+  const std::string living = Write("out.npz.4712.ckptree.tmp", "half");
+  const int held = open(living.c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(flock(held, LOCK_EX), 0);
+  for (const char* format : {"npz", "safetensors", "npy", "raw"}) {
+    const std::string out = scratch_ / (std::string("out-") + format);
+    EXPECT_EQ(Run({"export", from, out, "--format", format}).code, 0);
+    EXPECT_FALSE(std::filesystem::exists(dead)) << format;
+    EXPECT_EQ(ReadFile(living), "half") << format;
+    Write("old.npz.4711.ckptree.tmp", "half");
+  }
+  EXPECT_EQ(Run({"get", from + ":w", "--out", scratch_ / "w.npy"}).code, 0);
+  EXPECT_FALSE(std::filesystem::exists(dead));
+  EXPECT_EQ(ReadFile(living), "half");
+  close(held);
 }
 
 TEST_F(FilesTest, LyingHeads) {
@@ -221,7 +244,7 @@ TEST_F(FilesTest, WithoutPythonItIsSaidWhatToInstall) {
   const std::string orbax = scratch_ / "orbax";
   std::filesystem::create_directory(orbax);
   std::ofstream(orbax + "/_CHECKPOINT_METADATA") << "{}";
-  Refused(orbax, "pip install ckptree orbax-checkpoint safetensors");
+  Refused(orbax, "pip install ckptree orbax-checkpoint");
   unsetenv("CKPTREE_PYTHON");
 }
 

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Malformed words: expressions, slices, names, steps, ranges, flags. Each ends
-with the documented exit code and says on standard error, in one line and a
-line of advice, what is wrong; nothing on standard output, nothing changed."""
+"""Malformed inputs: files, and words that are expressions, slices, names,
+steps, ranges, flags. Each ends with the documented exit code and says on
+standard error, in one line and a line of advice, what is wrong; nothing on
+standard output, nothing changed, nothing half-written."""
 
+import collections
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+
+import malformed_files
 
 EXPRESSIONS = [
     "", " ", "nan>", ">0", "nan>>0", "nan > > 0", "(nan>0", "nan>0)", "((",
@@ -63,45 +67,102 @@ POLICIES = [
 ]
 
 
+# How many of each kind there are at least.
+LEAST = {"files": 80, "expressions": 60, "slices": 30, "names": 100}
+
+
 def cases():
-    """Yields words, and the exit codes that are documented for such."""
+    """Yields what kind of input it is, words, and the exit codes that are
+    documented for such."""
     for text in EXPRESSIONS:
-        yield ["find", "--", text], (2,)
-        yield ["ls", "--where", text], (2,)
+        yield "expressions", ["find", "--", text], (2,)
+        yield "expressions", ["ls", "--where", text], (2,)
     for text in SLICES:
-        yield ["get", "latest:params/out/kernel" + text], (2, 3)
+        for before in ("latest:params/out/kernel", "latest:params/*/bias"):
+            yield "slices", ["get", before + text], (2, 3)
     for text in STEPS:
-        yield ["show", "--", text], (2, 3)
-        yield ["tag", "--", "fresh", text], (2, 3)
-        yield ["rm", "-y", "--", text], (2, 3)
+        yield "names", ["show", "--", text], (2, 3)
+        yield "names", ["tag", "--", "fresh", text], (2, 3)
+        yield "names", ["rm", "-y", "--", text], (2, 3)
+        yield "names", ["export", text, "OUT.npz"], (2, 3)
     for text in RANGES:
-        yield ["log", "--", text], (2, 3)
-        yield ["rm", "-y", "--", text], (2, 3)
-        yield ["pin", "--", text], (2, 3)
+        yield "names", ["log", "--", text], (2, 3)
+        yield "names", ["rm", "-y", "--", text], (2, 3)
+        yield "names", ["pin", "--", text], (2, 3)
+        yield "names", ["report", text, "-o", "OUT.html"], (2, 3)
     for text in NAMES:
-        yield ["tag", "--", text, "100"], (2,)
+        yield "names", ["tag", "--", text, "100"], (2,)
     for text in BRANCHES:
-        yield ["fork", "100", "--branch=" + text], (2,)
+        yield "names", ["fork", "100", "--branch=" + text], (2,)
     for text in KEYS:
-        yield ["get", "latest:" + text], (2, 3)
-        yield ["history", "--", text], (2, 3)
+        yield "names", ["get", "latest:" + text], (2, 3)
+        yield "names", ["history", "--", text], (2, 3)
+        if not text.startswith("params") or "/" in text.rstrip("/"):
+            yield "names", ["export", "latest:" + text, "OUT.npz"], (2, 3)
     for text in POLICIES:
-        yield ["policy", "--set=" + text], (2,)
+        yield "policies", ["policy", "--set=" + text], (2,)
+    for text in ("select", "select * from", "drop table steps", "nosuch", "",
+                 "select nosuch from steps", "select 1; select 2",
+                 "insert into steps values (1)", "select '", "\x01", "a\nb",
+                 "attach 'x' as y", "pragma user_version=1", "select 1 --\n;x"):
+        yield "expressions", ["sql", "--", text], (2,)
     for flag in ["--nosuch", "-Z", "--limit", "--limit=x", "--limit=-1",
                  "--sort=nosuch", "--columns=nosuch", "-o", "-o=xml",
                  "--where"]:
-        yield ["log", flag], (2,)
+        yield "flags", ["log", flag], (2,)
     # "-5" is a limit, but not behind a flag that wants a value.
-    yield ["ls", "100", "--depth", "-1"], (2,)
-    yield ["ls", "100", "-n", "-1"], (2,)
+    yield "flags", ["ls", "100", "--depth", "-1"], (2,)
+    yield "flags", ["ls", "100", "-n", "-1"], (2,)
     for words in [["nosuch"], ["no\nsuch"], ["show", "100", "2\n00"],
                   ["--nosuch"], ["get"], ["rm"],
                   ["tag", "a", "b", "c"], ["show", "100", "200"],
                   ["gc", "--budget", "fast"],
                   ["hist", "params/out/bias", "--bins", "0"],
                   ["du", "--depth", "1"], ["diff"], ["help", "nosuch"],
-                  ["export", "100"], ["fork", "100"], ["completion", "tcsh"]]:
-        yield words, (2,)
+                  ["export", "100"], ["fork", "100"], ["completion", "tcsh"],
+                  ["export", "100", "OUT"],
+                  ["export", "100", "OUT", "--format", "x\ny"],
+                  ["export", "100", "no/such/OUT.npz"],
+                  ["export", "100", "OUT.npz", "--rename", "x"],
+                  ["report", "-o", "no/such/OUT.html"],
+                  ["report", "-o", "OUT.html", "-k", "["],
+                  ["report", "-o", "OUT.html", "--leaf-steps", "1"],
+                  ["serve", "--port", "70000"], ["serve", "-k", "a//b"],
+                  ["serve", "--token-file", "no\nsuch"],
+                  ["copy", "no\nsuch", "OUT"], ["backup", "."]]:
+        yield "words", words, (2, 3)
+    # What a store or a file cannot be.
+    for path in ("/dev/null", "/etc/passwd", "no\nsuch", "nosuch/store", ""):
+        yield "names", ["-C", path, "log"], (2, 3)
+        yield "names", ["import", "--step", "1", path], (2, 3)
+
+
+def wrong_with(done, codes):
+    """What a command that had to refuse its input did instead; None: it did."""
+    lines = done.stderr.decode("utf-8", "replace").split("\n")
+    if done.returncode not in codes:
+        return f"exit code {done.returncode}"
+    if done.stdout:
+        return f"prints {done.stdout[:80]!r}"
+    if lines.pop() or not lines or not lines[0].startswith("ckptree: "):
+        return "does not say what is wrong"
+    if any(not line.startswith("  ") for line in lines[1:]):
+        return "is more than one line and advice"
+    if any(ord(c) < 32 or 127 <= ord(c) < 160 for line in lines for c in line):
+        return "prints a control character"
+    return None
+
+
+def names_in(folder):
+    """The files and folders in it but those of the store, and their sizes."""
+    found = {}
+    for root, folders, files in os.walk(folder):
+        if root == folder:
+            folders.remove("demo")
+        for name in folders + files:
+            path = os.path.join(root, name)
+            found[path] = os.path.getsize(path) if name in files else None
+    return found
 
 
 def digest(folder):
@@ -130,32 +191,47 @@ def main():
     binary = os.path.abspath(sys.argv[1])
     scratch = tempfile.mkdtemp()
     wrong = []
-    count = 0
     try:
         store = os.path.join(scratch, "demo")
         subprocess.run([binary, "demo", store], check=True,
                        stdout=subprocess.DEVNULL)
         before = listing(binary, store)
         bytes_before = digest(store)
-        for words, codes in cases():
-            count += 1
-            done = subprocess.run([binary, "-C", store, *words],
-                                  stdin=subprocess.DEVNULL, capture_output=True,
-                                  cwd=scratch)
-            lines = done.stderr.decode("utf-8", "replace").splitlines()
-            what = None
-            if done.returncode not in codes:
-                what = f"exit code {done.returncode}"
-            elif done.stdout:
-                what = f"prints {done.stdout[:80]!r}"
-            elif not lines or not lines[0].startswith("ckptree: "):
-                what = "does not say what is wrong"
-            elif any(not line.startswith("  ") for line in lines[1:]):
-                what = "is more than one line and advice"
-            elif any(ord(c) < 32 for line in lines for c in line):
-                what = "prints a control character"
+        counts = collections.Counter()
+
+        def refuse(kind, words, codes, store=store):
+            words = [str(word) for word in words]
+            counts[kind] += 1
+            there = names_in(scratch)
+            done = subprocess.run(
+                [binary, *(["-C", store] if store else []), *words],
+                stdin=subprocess.DEVNULL, capture_output=True, cwd=scratch)
+            what = wrong_with(done, codes)
+            if what is None and names_in(scratch) != there:
+                what = "left something"
+                for path in set(names_in(scratch)) - set(there):
+                    subprocess.run(["rm", "-rf", path], check=True)
             if what:
-                wrong.append(f"{words!r} {what}: {lines}")
+                wrong.append(f"{kind}: {words!r} {what}: {done.stderr!r}")
+
+        for kind, words, codes in cases():
+            refuse(kind, words, codes)
+        for i, (end, data) in enumerate(malformed_files.files()):
+            # A control character in the name of each: it is in the error.
+            path = os.path.join(scratch, f"in\n{i}{end}")
+            with open(path, "wb") as file:
+                file.write(data)
+            new = os.path.join(scratch, "new")
+            words = ["import", path, "--step", "1"]
+            refuse("files", words, (2,), new)
+            refuse("files", ["export", path, "OUT.npz"], (2, 3), None)
+            refuse("files", ["export", path, "OUT", "--format", "raw"], (2, 3),
+                   None)
+            os.remove(path)
+        count = sum(counts.values())
+        for kind, least in LEAST.items():
+            if counts[kind] < least:
+                wrong.append(f"{counts[kind]} {kind}: at least {least}")
         # A closed standard output is one that cannot be written.
         for words in (["ls", "100"], ["verify"], ["show", "latest"],
                       ["help"], ["log", "--json"]):
@@ -176,6 +252,7 @@ def main():
         shutil.rmtree(scratch)
     for line in wrong:
         print(line)
+    print(", ".join(f"{n} {kind}" for kind, n in counts.items()))
     print(f"{count} malformed inputs, {len(wrong)} wrong; files of the store "
           + ("changed" if changed else "as before"))
     return 1 if wrong or count < 200 else 0

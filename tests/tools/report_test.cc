@@ -86,6 +86,41 @@ TEST_F(ReportTest, SaysOfEachStepWhatTheStoreSays) {
   EXPECT_THAT(told[1]["tags"], ElementsAre("warm"));
 }
 
+TEST_F(ReportTest, BranchesBeginWhereTheyGoOn) {
+  {
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(store_));
+    ASSERT_OK(store.Fork(300, "trial"));
+    ASSERT_OK(store.Fork(200, "empty"));
+    for (const std::int64_t step : {310, 700}) {
+      StepBuilder builder = store.Begin(step, {.branch = "trial"});
+      builder.PutInt("n", step);
+      builder.SetMetric("acc", static_cast<double>(step) / 1000);
+      ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+    }
+    // Of a branch, and so not of this page.
+    ASSERT_OK(store.Fork(AtStep(310, "trial"), "second"));
+    ASSERT_OK(store.Close());
+  }
+  const ReadPage page = PageOf({});
+  std::map<std::string, nlohmann::json> branches;
+  for (const auto& one : page.json["branches"]) branches[one["name"]] = one;
+  ASSERT_THAT(branches, SizeIs(2));
+  EXPECT_EQ(branches["empty"]["at"], 1);
+  EXPECT_EQ(branches["empty"]["steps"], 0);
+  EXPECT_TRUE(branches["empty"]["newest"].is_null());
+  EXPECT_EQ(branches["trial"]["at"], 2);
+  EXPECT_EQ(branches["trial"]["from"], 300);
+  EXPECT_EQ(branches["trial"]["newest"], 700);
+  ASSERT_THAT(branches["trial"]["metrics"], SizeIs(1));
+  const auto& metric = branches["trial"]["metrics"][0];
+  EXPECT_EQ(metric["name"], "acc");
+  EXPECT_THAT(Integers(page, metric["step"]), ElementsAre(310, 700));
+  EXPECT_THAT(Floats(page, metric["value"]), ElementsAre(0.31f, 0.7f));
+  const ReadPage trial = PageOf({"-b", "trial"});
+  ASSERT_THAT(trial.json["branches"], SizeIs(1));
+  EXPECT_EQ(trial.json["branches"][0]["name"], "second");
+}
+
 TEST_F(ReportTest, MetricsStandAtTheirSteps) {
   const ReadPage page = PageOf({});
   ASSERT_THAT(page.json["metrics"], SizeIs(2));

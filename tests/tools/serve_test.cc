@@ -186,7 +186,7 @@ class ServeTest : public CommandRunner {
     int ends[2];
     EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
     words.insert(words.begin(),
-                 {CKPTREE_BINARY, "-C", store_, "-q", "serve", "--port", "0"});
+                 {CKPTREE_BINARY, "-C", served_, "-q", "serve", "--port", "0"});
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
@@ -223,8 +223,7 @@ class ServeTest : public CommandRunner {
     return std::stoi(address_.substr(at));
   }
 
-  // What is answered to `text`, whole.
-  std::string Send(const std::string& text, bool ends = false) const {
+  int Connect() const {
     const int socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address = {};
     address.sin_family = AF_INET;
@@ -233,6 +232,12 @@ class ServeTest : public CommandRunner {
     EXPECT_EQ(
         connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address),
         0);
+    return socket_;
+  }
+
+  // What is answered to `text`, whole.
+  std::string Send(const std::string& text, bool ends = false) const {
+    const int socket_ = Connect();
     EXPECT_EQ(send(socket_, text.data(), text.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(text.size()));
     if (ends) shutdown(socket_, SHUT_WR);
@@ -252,6 +257,7 @@ class ServeTest : public CommandRunner {
   std::string Token() const { return address_.substr(address_.find('?')); }
 
   const std::string store_ = scratch_ / "store";
+  std::string served_ = store_;  // What -C says.
   std::string address_;
   pid_t pid_ = 0;
 };
@@ -280,6 +286,57 @@ TEST_F(ServeTest, ServesBesideATrainerUntilCtrlC) {
     EXPECT_FALSE(Holds(Send(text, true), "200 OK"));
   }
   Save(&trainer, 600);
+  EXPECT_THAT(Get("/metrics" + Token()),
+              HasSubstr("ckptree_newest_step{branch=\"\"} 600"));
+  EXPECT_EQ(Stop(SIGINT), 130);
+  ASSERT_OK(trainer.Close());
+}
+
+TEST_F(ServeTest, AnswersWhileHundredsOfOthersAreSlow) {
+  ASSERT_NO_FATAL_FAILURE(MakeStore(store_));
+  if (!Start({})) GTEST_SKIP() << "built without cpp-httplib or Chart.js";
+  std::vector<int> slow;
+  const auto open_slow = [&](const std::string& text) {
+    slow.push_back(Connect());
+    EXPECT_EQ(send(slow.back(), text.data(), text.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(text.size()));
+  };
+  for (int i = 0; i < 600; ++i) {
+    // The page is not read by those that ask for it.
+    open_slow(i % 3 == 0 ? "GET / HT"
+              : i % 3 == 1
+                  ? "GET / HTTP/1.1\r\nHost: localhost\r\nX: "
+                  : "GET /" + Token() + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    if (i % 100 == 99) {
+      EXPECT_THAT(Get("/version" + Token()), HasSubstr("HTTP/1.1 200 "));
+    }
+  }
+  EXPECT_THAT(Get("/metrics" + Token()), HasSubstr("ckptree_steps"));
+  // What it does not hold it has closed.
+  int closed = 0;
+  for (const int socket_ : slow) {
+    char byte;
+    const ssize_t got = recv(socket_, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
+    if (got == 0 || (got < 0 && errno != EAGAIN)) ++closed;
+    close(socket_);
+  }
+  EXPECT_GE(closed, 100);
+  EXPECT_THAT(Get("/version" + Token()), HasSubstr("HTTP/1.1 200 "));
+}
+
+// A run of another machine, by its address.
+TEST_F(ServeTest, FollowsAStoreByItsAddress) {
+  ASSERT_NO_FATAL_FAILURE(MakeStore(store_));
+  setenv("XDG_CACHE_HOME", (scratch_ / "cache").c_str(), 1);
+  served_ = "file://" + (scratch_ / "far");
+  ASSERT_OK_AND_ASSIGN(Store trainer, Store::Open(store_, {.remote = served_}));
+  ASSERT_OK(trainer.WaitReplicated(absl::Minutes(2)));
+  if (!Start({})) GTEST_SKIP() << "built without cpp-httplib or Chart.js";
+  EXPECT_TRUE(Holds(Get("/" + Token()), "HTTP/1.1 200 "));
+  EXPECT_THAT(Get("/metrics" + Token()),
+              HasSubstr("ckptree_newest_step{branch=\"\"} 500"));
+  Save(&trainer, 600);
+  ASSERT_OK(trainer.WaitReplicated(absl::Minutes(2)));
   EXPECT_THAT(Get("/metrics" + Token()),
               HasSubstr("ckptree_newest_step{branch=\"\"} 600"));
   EXPECT_EQ(Stop(SIGINT), 130);

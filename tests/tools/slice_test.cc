@@ -71,6 +71,22 @@ TEST(SliceTest, ParsesEveryForm) {
   EXPECT_EQ(items[5], (SliceItem{SliceItem::Kind::kRange, 0, {}, -3, -1}));
 }
 
+TEST(SliceTest, BracketsBehindAKeyThatIsThereAreMeantAsASlice) {
+  const auto is_key = [](std::string_view text) {
+    return text == "w" || text == "opt/[0]";
+  };
+  for (const char* text : {"w[None]", "w[a]", "w[0][1]", "opt/[0][x]",
+                           "w[\x1b]", "w[1.5e]", "w[[0]]"}) {
+    const absl::Status status = WrongSliceOf(text, is_key);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << text << status;
+    EXPECT_EQ(status.message().find('\x1b'), absl::string_view::npos);
+  }
+  for (const char* text :
+       {"v[None]", "w", "opt/[0]", "[None]", "", "]", "w[0"}) {
+    EXPECT_OK(WrongSliceOf(text, is_key)) << text;
+  }
+}
+
 TEST(SliceTest, RefusesWhatIsNoSlice) {
   for (const char* text :
        {"", "[", "[]", "[ ]", "3", "[a]", "[1:2:3:4]", "[1,,2]", "[.., 1]",

@@ -61,6 +61,9 @@ class ArrayFile {
     return head_.metadata;
   }
 
+  // True where names are paths in a state, as those of a step: `a/b`.
+  bool has_paths() const { return has_paths_; }
+
   // The elements of `box`, dense and row-major. REQUIRES: it fits `array`, and
   // `destination` it. kFailedPrecondition: the array cannot be read.
   absl::Status ReadBox(const FileArray& array, const BoxSpec& box,
@@ -87,6 +90,7 @@ class ArrayFile {
 
   FileHead head_;
   bool reads_bytes_ = true;  // See ReadsBytes().
+  bool has_paths_ = false;
 
  private:
   std::string path_;

@@ -23,6 +23,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kIndex = ".safetensors.index.json";
+// What says the kind of a file, and is no part of the name of a step. As
+// ckptree.torch has it, which reads some of them.
+constexpr std::string_view kEnds[] = {kIndex, ".safetensors", ".npz",
+                                      ".npy", ".gguf",        ".pt",
+                                      ".pth", ".bin",         ".ckpt"};
 
 bool EndsWithAny(std::string_view path,
                  std::initializer_list<std::string_view> ends) {
@@ -184,7 +189,11 @@ std::optional<std::int64_t> NumberOf(const std::string& path) {
   if (name.empty()) {
     name = std::filesystem::path(path).parent_path().filename().string();
   }
-  name = name.substr(0, name.find('.'));
+  for (const std::string_view end : kEnds) {
+    if (!name.ends_with(end)) continue;
+    name.resize(name.size() - end.size());
+    break;
+  }
   const std::size_t stem = name.find_last_not_of("0123456789");
   std::int64_t step = 0;
   const std::string digits =

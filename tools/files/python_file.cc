@@ -20,11 +20,11 @@
 namespace ckptree::tools {
 namespace {
 
-using Json = nlohmann::json;
+using Answer = nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little);
 
-absl::Status Refused(const std::string& path, const Json& said) {
+absl::Status Refused(const std::string& path, const Answer& said) {
   const auto error = said.is_object() ? said.find("error") : said.end();
   std::string text = "Python gives no answer";
   if (said.is_object() && error != said.end() && error->is_string()) {
@@ -42,6 +42,7 @@ class PythonFile final : public ArrayFile {
       : ArrayFile(path, format), program_(std::move(program)) {
     head_ = std::move(head);
     reads_bytes_ = false;
+    has_paths_ = true;
   }
 
  protected:
@@ -65,7 +66,7 @@ class PythonFile final : public ArrayFile {
         program_->Read(std::as_writable_bytes(std::span(&size, 1))));
     if (size < 0) {
       CKPTREE_ASSIGN_OR_RETURN(const std::string line, program_->ReadLine());
-      return Refused(path(), Json::parse(line, nullptr, false));
+      return Refused(path(), Answer::parse(line, nullptr, false));
     }
     if (static_cast<std::uint64_t>(size) != array.bytes) {
       return absl::FailedPreconditionError(absl::StrFormat(
@@ -89,13 +90,13 @@ DType TypeNamed(const std::string& name) {
   return DType::kNone;
 }
 
-absl::StatusOr<FileHead> HeadOf(const std::string& path, const Json& said) {
+absl::StatusOr<FileHead> HeadOf(const std::string& path, const Answer& said) {
   const auto list = said.is_object() ? said.find("arrays") : said.end();
   if (!said.is_object() || list == said.end() || !list->is_array()) {
     return Refused(path, said);
   }
   FileHead head;
-  for (const Json& entry : *list) {
+  for (const Answer& entry : *list) {
     FileArray array;
     array.name = entry.value("name", "");
     array.type = entry.value("dtype", "");
@@ -108,7 +109,10 @@ absl::StatusOr<FileHead> HeadOf(const std::string& path, const Json& said) {
       array.bytes = static_cast<std::uint64_t>(
           ArrayBytes(dtype, false, shape).value_or(0));
     }
-    CKPTREE_RETURN_IF_ERROR(SetLeaf(&array, dtype, shape));
+    if (absl::Status wrong = SetLeaf(&array, dtype, shape); !wrong.ok()) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: %s", Escape(path), std::string(wrong.message())));
+    }
     head.arrays.push_back(std::move(array));
   }
   const std::uint64_t others = said.value("others", std::uint64_t{0});
@@ -129,7 +133,7 @@ absl::StatusOr<std::unique_ptr<ArrayFile>> OpenPythonFile(
                            {"lend", std::filesystem::absolute(path).string()}));
   CKPTREE_ASSIGN_OR_RETURN(const std::string line, program->ReadLine());
   CKPTREE_ASSIGN_OR_RETURN(FileHead head,
-                           HeadOf(path, Json::parse(line, nullptr, false)));
+                           HeadOf(path, Answer::parse(line, nullptr, false)));
   return std::make_unique<PythonFile>(path, format, std::move(program),
                                       std::move(head));
 }

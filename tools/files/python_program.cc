@@ -28,7 +28,7 @@ std::string Interpreter() {
 }
 
 std::string_view PackagesOf(std::string_view module) {
-  return module == "ckptree.orbax" ? "ckptree orbax-checkpoint safetensors"
+  return module == "ckptree.orbax" ? "ckptree orbax-checkpoint"
                                    : "ckptree torch safetensors";
 }
 

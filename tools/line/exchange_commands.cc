@@ -16,11 +16,13 @@ constexpr FlagSpec kCopyFlags[] = {
     {"dry-run", 0, "", "only say what would be copied"},
     {"verify-all", 0, "", "read back also what was there already"},
     {"wait", 0, "SECONDS", "wait for a program that writes to DST"},
+    {"take-over", 0, "", "of an address: end whoever wrote there last"},
 };
 constexpr FlagSpec kBackupFlags[] = {
     {"dry-run", 0, "", "only say what would be copied"},
     {"verify-all", 0, "", "read back also what was there already"},
     {"wait", 0, "SECONDS", "wait for a program that writes to DST"},
+    {"take-over", 0, "", "of an address: end whoever wrote there last"},
 };
 
 constexpr FlagSpec kImportFlags[] = {
@@ -82,14 +84,16 @@ constexpr Command kExchange[] = {
      "and folders that have any of these are read through Python, which\n"
      "CKPTREE_PYTHON names, else python3: whole states, with optimizers and\n"
      "scalars. Of several steps those that are there are left as they are;\n"
-     "--under names the item of a state of PyTorch.\n\n"
+     "--under names the item of a state of PyTorch. One checkpoint of Orbax\n"
+     "whose name has no number is step 0.\n\n"
      "  ckptree -C /runs/lm import model.safetensors --step 0\n"
      "  ckptree -C /runs/lm import /old/output --new\n"
      "  ckptree -C /runs/lm import step_100.npz step_200.npz --under params",
      kImportFlags, true, 1, 1 << 20, RunImport},
     {"copy", "SRC DST [REV...]", "save steps of a store into another",
-     "SRC and DST are stores; DST is made where it is not there. REV is a "
-     "step\n"
+     "SRC and DST are stores, or addresses of such (s3://bucket/run); DST is\n"
+     "made where it is not there, and one in an object store by way of a\n"
+     "folder in the cache, where all of it has to have room. REV is a step\n"
      "or a range of SRC; without one: all steps, of all branches, and the\n"
      "metadata of the run. Tags, pins and branches come with their steps;\n"
      "policies do not. What steps share in SRC they share in DST.\n\n"

@@ -147,6 +147,11 @@ absl::StatusOr<FileTarget> FindArrays(const ArrayFile& file,
     }
   }
   if (target.arrays.empty()) {
+    CKPTREE_RETURN_IF_ERROR(WrongSliceOf(key, [&all](std::string_view before) {
+      return std::any_of(all.begin(), all.end(), [before](const auto& array) {
+        return array.name == before || array.leaf.name == before;
+      });
+    }));
     std::vector<std::string> names;
     for (const FileArray& array : all) names.push_back(array.name);
     const std::string nearest = Nearest(name, names);
@@ -160,10 +165,7 @@ absl::StatusOr<FileTarget> FindArrays(const ArrayFile& file,
   }
   if (split && name.size() < key.size()) {
     absl::StatusOr<std::vector<SliceItem>> slice = ParseSlice(split->second);
-    if (!slice.ok()) {
-      return WithHint(slice.status(),
-                      "a slice is written as NumPy does: [0:10, ::2, -1]");
-    }
+    if (!slice.ok()) return WhyNoSlice(split->second);
     target.slice = *std::move(slice);
     target.slice_text = std::string(split->second);
   }

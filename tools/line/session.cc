@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "tools/files/open_file.h"
 #include "tools/output/failure.h"
+#include "tools/output/printed_table.h"
 
 namespace ckptree::tools {
 namespace {
@@ -201,7 +202,7 @@ void Session::Note(std::string_view text) {
   if (arguments_.Has("quiet")) return;
   // On a terminal both are one text: what was printed before comes before.
   if (terminal_.is_terminal) out_->Flush().IgnoreError();
-  absl::FPrintF(stderr, "ckptree: %s\n", EscapeLines(text));
+  absl::FPrintF(stderr, "ckptree: %s\n", Escape(text));
 }
 
 }  // namespace ckptree::tools

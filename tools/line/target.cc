@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "ckptree/selector.h"
 #include "tools/output/failure.h"
 #include "tools/output/nearest.h"
@@ -108,14 +109,15 @@ absl::StatusOr<Target> FindTarget(const Step& step, std::string_view key) {
           absl::StrFormat("`ckptree ls '%s:%s'` lists them; '%s/**' means all",
                           NameOf(step), Escape(key), Escape(key)));
     }
+    CKPTREE_RETURN_IF_ERROR(WrongSliceOf(key, [&](std::string_view before) {
+      const auto found = FindExact(step, before);
+      return found.ok() && *found && ((*found)->is_leaf() || (*found)->tie_to);
+    }));
     return NoSuchKey(step, name, *all);
   }
   if (split && name.size() < key.size()) {
     absl::StatusOr<std::vector<SliceItem>> slice = ParseSlice(split->second);
-    if (!slice.ok()) {
-      return WithHint(slice.status(),
-                      "a slice is written as NumPy does: [0:10, ::2, -1]");
-    }
+    if (!slice.ok()) return WhyNoSlice(split->second);
     target.slice = *std::move(slice);
     target.slice_text = std::string(split->second);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Where results go: standard output, or a file that appears whole.
+// Where results go: standard output, or a file.
 
 #ifndef CKPTREE_TOOLS_OUTPUT_BYTE_SINK_H_
 #define CKPTREE_TOOLS_OUTPUT_BYTE_SINK_H_
@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 
 namespace ckptree::tools {
 
@@ -52,28 +51,6 @@ class ByteSink {
   std::function<int(std::string_view)> choose_;
   int error_ = 0;
   std::string buffer_;
-};
-
-// A file that is there under its name whole or not at all: written beside it,
-// synced, renamed, and the name synced. What is no regular file (a pipe,
-// /dev/null) is written in place. Without Commit() nothing is left, also after
-// an interrupt.
-class NewFile {
- public:
-  static absl::StatusOr<NewFile> Create(const std::string& path);
-  NewFile(NewFile&& other) noexcept;
-  NewFile& operator=(NewFile&&) = delete;
-  ~NewFile();
-
-  int descriptor() const { return descriptor_; }
-  absl::Status Commit();
-
- private:
-  NewFile(std::string path, std::string temporary, int descriptor);
-
-  std::string path_;
-  std::string temporary_;  // Empty: written in place.
-  int descriptor_ = -1;
 };
 
 }  // namespace ckptree::tools

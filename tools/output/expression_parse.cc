@@ -414,9 +414,10 @@ absl::Status ErrorAt(std::string_view text, std::size_t at,
       (begin > 0 ? "..." : "") + Escape(text.substr(begin, at - begin));
   const std::string tail =
       Escape(text.substr(at, end - at)) + (end < text.size() ? "..." : "");
-  return absl::InvalidArgumentError(
-      absl::StrFormat("the condition is wrong: %s\n  %s%s\n  %*s^", what, head,
-                      tail, DisplayWidth(head), ""));
+  return WithPlace(
+      absl::InvalidArgumentError(
+          absl::StrFormat("the condition is wrong: %s", what)),
+      absl::StrFormat("  %s%s\n  %*s^", head, tail, DisplayWidth(head), ""));
 }
 
 absl::StatusOr<NodePtr> ParseExpression(std::string_view text) {

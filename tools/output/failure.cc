@@ -2,16 +2,20 @@
 
 #include "tools/output/failure.h"
 
+#include <cerrno>
+#include <cstring>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
+#include "absl/strings/str_format.h"
 
 namespace ckptree::tools {
 namespace {
 
 constexpr char kHintUrl[] = "ckptree.tools/hint";
+constexpr char kPlaceUrl[] = "ckptree.tools/place";
 
 }  // namespace
 
@@ -33,8 +37,9 @@ std::string HintOf(const absl::Status& status) {
       return "another process has the store: wait for it, or use --wait "
              "SECONDS";
     case absl::StatusCode::kDataLoss:
-      return "`ckptree verify` lists what is damaged; `ckptree repair` mends "
-             "it in its place, `ckptree recover` saves the rest elsewhere";
+      return "`ckptree verify` lists what is damaged; in a directory `ckptree "
+             "repair` mends it in its place, `ckptree recover` saves the rest "
+             "elsewhere";
     case absl::StatusCode::kResourceExhausted:
       return "free some space or memory and try again";
     case absl::StatusCode::kInvalidArgument:
@@ -55,6 +60,16 @@ std::string HintOf(const absl::Status& status) {
   }
 }
 
+absl::Status WithPlace(absl::Status status, std::string_view lines) {
+  status.SetPayload(kPlaceUrl, absl::Cord(std::string(lines)));
+  return status;
+}
+
+std::string PlaceOf(const absl::Status& status) {
+  const auto place = status.GetPayload(kPlaceUrl);
+  return place ? std::string(*place) : "";
+}
+
 int ExitCodeOf(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
@@ -72,6 +87,16 @@ int ExitCodeOf(const absl::Status& status) {
     default:
       return kExitFailure;
   }
+}
+
+absl::Status FileError(int error, std::string_view what) {
+  const std::string text =
+      absl::StrFormat("%s: %s", what, std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT) {
+    return WithHint(absl::ResourceExhaustedError(text),
+                    "free some space there and try again");
+  }
+  return WithHint(absl::UnknownError(text), "name a place you may write to");
 }
 
 }  // namespace ckptree::tools

@@ -27,7 +27,16 @@ absl::Status WithHint(absl::Status status, std::string_view hint);
 // The line of WithHint, or one that fits the code.
 std::string HintOf(const absl::Status& status);
 
+// `status` with lines that show the place that is meant, as a caret under a
+// text. They are fit for a terminal.
+absl::Status WithPlace(absl::Status status, std::string_view lines);
+std::string PlaceOf(const absl::Status& status);
+
 int ExitCodeOf(const absl::Status& status);
+
+// What the errno `error` says of `what`, which is fit for a terminal; with a
+// hint. kResourceExhausted: there is no space; else kUnknown.
+absl::Status FileError(int error, std::string_view what);
 
 }  // namespace ckptree::tools
 

@@ -26,7 +26,7 @@ std::vector<Cell> StatisticsCells::Take(
     const std::vector<std::string_view>& names) const {
   std::vector<Cell> taken;
   taken.reserve(names.size());
-  for (const std::string_view name : names) taken.push_back(CellOf(name));
+  for (const std::string_view name : names) taken.push_back(Of(name));
   return taken;
 }
 
@@ -42,7 +42,7 @@ Json StatisticOf(const Statistics& statistics, std::string_view name) {
   return name == "max" ? Json(statistics.max) : Json();
 }
 
-Cell StatisticsCells::CellOf(std::string_view name) const {
+Cell StatisticsCells::Of(std::string_view name) const {
   if (!statistics_) return NoCell();
   const Json value = StatisticOf(*statistics_, name);
   if (value.is_null()) return NoCell();

@@ -34,10 +34,9 @@ class StatisticsCells {
 
   // In the order of `names`.
   std::vector<Cell> Take(const std::vector<std::string_view>& names) const;
+  Cell Of(std::string_view name) const;
 
  private:
-  Cell CellOf(std::string_view name) const;
-
   std::optional<Statistics> statistics_;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -13,6 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "tools/output/failure.h"
+#include "tools/output/terminal.h"
 #include "tools/output/trim.h"
 
 namespace ckptree::tools {
@@ -32,7 +35,7 @@ std::vector<std::string_view> Split(std::string_view text, char separator) {
 absl::Status Bad(std::string_view item) {
   return absl::InvalidArgumentError(absl::StrFormat(
       "'%s' is no part of a slice: write an index, start:stop:step or ...",
-      item));
+      Escape(item)));
 }
 
 absl::StatusOr<std::int64_t> ParseNumber(std::string_view text) {
@@ -133,6 +136,23 @@ std::optional<std::pair<std::string_view, std::string_view>> SplitSlice(
     return std::nullopt;
   }
   return std::pair(text.substr(0, open), text.substr(open));
+}
+
+absl::Status WrongSliceOf(std::string_view text,
+                          const std::function<bool(std::string_view)>& is_key) {
+  if (!text.ends_with(']')) return absl::OkStatus();
+  // Keys may have brackets of their own.
+  for (std::size_t open = text.rfind('['); open != text.npos && open > 0;
+       open = text.rfind('[', open - 1)) {
+    if (is_key(text.substr(0, open))) return WhyNoSlice(text.substr(open));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WhyNoSlice(std::string_view text) {
+  return WithHint(ParseSlice(text).status(),
+                  "a slice is written as NumPy does, with numbers and `...` "
+                  "alone: [0:10, ::2, -1]");
 }
 
 absl::StatusOr<Selection> Select(const std::vector<SliceItem>& items,

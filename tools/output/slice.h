@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -37,6 +38,14 @@ absl::StatusOr<std::vector<SliceItem>> ParseSlice(std::string_view text);
 // does not end in brackets that hold only what a slice may.
 std::optional<std::pair<std::string_view, std::string_view>> SplitSlice(
     std::string_view text);
+
+// The error of ParseSlice() for `text`, with a hint; OK where it has none.
+absl::Status WhyNoSlice(std::string_view text);
+
+// Of a key that is not there: WhyNoSlice() where it is one that is, by
+// `is_key`, and brackets behind it that SplitSlice() does not take. Else OK.
+absl::Status WrongSliceOf(std::string_view text,
+                          const std::function<bool(std::string_view)>& is_key);
 
 // The elements start, start + step, ... of one dimension.
 struct DimSelection {

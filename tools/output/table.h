@@ -5,7 +5,9 @@
 #ifndef CKPTREE_TOOLS_OUTPUT_TABLE_H_
 #define CKPTREE_TOOLS_OUTPUT_TABLE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -46,12 +48,25 @@ struct Column {
       false;  // A flag asked for it: it goes last where all do not fit.
 };
 
+// The title of a column as it may be named: "max_abs" of MAX ABS.
+std::string TitleAsName(const Column& column);
+
 struct Table {
   std::string schema;  // "ckptree.log/1"
   std::string rows_name;
   Json extra = Json::object();  // Beside the rows in JSON.
   std::vector<Column> columns;
   std::vector<std::vector<Cell>> rows;  // As many cells as columns.
+
+  // Of a long table most of the time goes into the memory of its cells: these
+  // rows, after those of `rows`, are made one by one when they are looked at,
+  // some of them twice, all into the same memory. `cells` is to be given as
+  // many as columns.
+  std::size_t late_rows = 0;
+  std::function<void(std::size_t late_row, std::vector<Cell>* cells)> make_row;
+
+  // All of them are in `rows` then.
+  void MakeRows();
 };
 
 enum class Format { kTable, kJson, kNdjson, kCsv, kTsv, kMarkdown };
@@ -74,15 +89,29 @@ struct TableOptions {
   bool Shows(const Column& column) const;
   // True where its cells are looked at: those of others may be NoCell().
   bool Needs(const Column& column) const;
+  std::vector<bool> NeedsOf(const std::vector<Column>& all) const;
+  // True where their values are: those of others may be null.
+  bool NeedsValues(const Column& column) const;
 };
 
-// `table` as text that ends a line. kInvalidArgument: a column that is not
-// there, with the nearest.
-absl::StatusOr<std::string> Render(Table table, const TableOptions& options,
-                                   const Terminal& terminal);
+// Fills a row, column by column; cells that nobody looks at are not made.
+class RowMaker {
+ public:
+  RowMaker(const std::vector<bool>& needed, std::vector<Cell>* row)
+      : needed_(needed), row_(row) {}
+
+  template <typename Make>
+  void Add(const Make& make) {
+    row_->push_back(needed_[row_->size()] ? Cell(make()) : NoCell());
+  }
+
+ private:
+  const std::vector<bool>& needed_;
+  std::vector<Cell>* const row_;
+};
 
 // JSON text of `value`: NaN and infinities as strings, no control characters.
-std::string JsonText(const Json& value, bool pretty);
+std::string JsonText(Json value, bool pretty);
 
 }  // namespace ckptree::tools
 

@@ -4,33 +4,54 @@
 
 #include <httplib.h>
 
-#include <thread>
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "tools/report/socket_loop.h"
 
 namespace ckptree::tools {
 namespace {
 
-// Pages for people, and a scraper: few at a time.
-constexpr std::size_t kThreads = 8;
-constexpr time_t kSeconds = 5;
-
-class Server : public HttpServer {
+// The head of a request that is there, and the answer to it.
+class Exchange : public httplib::Stream {
  public:
-  explicit Server(HttpHandler handler) {
-    server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
-    server_.set_keep_alive_timeout(kSeconds);
-    server_.set_read_timeout(kSeconds);
-    server_.set_write_timeout(kSeconds);
-    server_.set_payload_max_length(0);
-    // Its own options let two servers share a port, and each gets a part of the
-    // requests: here the second is told that the port is taken.
-    server_.set_socket_options([](socket_t socket) {
-      const int on = 1;
-      setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    });
+  explicit Exchange(const std::string& head) : head_(head) {}
+
+  bool is_readable() const override { return read_ < head_.size(); }
+  bool is_writable() const override { return true; }
+  ssize_t read(char* to, std::size_t size) override {
+    const std::size_t some = std::min(size, head_.size() - read_);
+    std::memcpy(to, head_.data() + read_, some);
+    read_ += some;
+    return static_cast<ssize_t>(some);
+  }
+  ssize_t write(const char* from, std::size_t size) override {
+    answer_.append(from, size);
+    return static_cast<ssize_t>(size);
+  }
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return INVALID_SOCKET; }
+
+  std::string TakeAnswer() { return std::move(answer_); }
+
+ private:
+  const std::string& head_;
+  std::size_t read_ = 0;
+  std::string answer_;
+};
+
+// What a request says, by cpp-httplib, and the answer as HTTP has it. Its own
+// sockets are not used: see socket_loop.h.
+class Parser : public httplib::Server {
+ public:
+  explicit Parser(HttpHandler handler) {
+    set_payload_max_length(0);
     // Before any other handling, whatever the method is.
-    server_.set_pre_routing_handler([handler = std::move(handler)](
-                                        const httplib::Request& request,
-                                        httplib::Response& response) {
+    set_pre_routing_handler([handler = std::move(handler)](
+                                const httplib::Request& request,
+                                httplib::Response& response) {
       const HttpAnswer answer =
           handler({.method = request.method,
                    .path = request.path,
@@ -49,29 +70,30 @@ class Server : public HttpServer {
     });
   }
 
-  ~Server() override {
-    server_.stop();
-    if (thread_.joinable()) thread_.join();
+  std::string Answer(const std::string& head) {
+    Exchange exchange(head);
+    bool closed = false;
+    process_request(exchange, /*close_connection=*/true, closed, nullptr);
+    return exchange.TakeAnswer();
   }
+};
+
+class Server : public HttpServer {
+ public:
+  explicit Server(HttpHandler handler) : parser_(std::move(handler)) {}
 
   bool Start(const std::string& host, int port) {
-    port_ = port != 0            ? port
-            : server_.is_valid() ? server_.bind_to_any_port(host)
-                                 : -1;
-    if (port != 0 && !server_.bind_to_port(host, port)) return false;
-    if (port_ <= 0) return false;
-    thread_ = std::thread([this] { server_.listen_after_bind(); });
-    // stop() before it listens would do nothing.
-    while (!server_.is_running()) std::this_thread::yield();
-    return true;
+    loop_ = SocketLoop::Listen(
+        host, port,
+        [this](const std::string& head) { return parser_.Answer(head); }, {});
+    return loop_ != nullptr;
   }
 
-  int port() const override { return port_; }
+  int port() const override { return loop_->port(); }
 
  private:
-  httplib::Server server_;
-  std::thread thread_;
-  int port_ = 0;
+  Parser parser_;
+  std::unique_ptr<SocketLoop> loop_;  // The last: it uses the parser.
 };
 
 }  // namespace

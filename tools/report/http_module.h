@@ -30,7 +30,7 @@ struct HttpAnswer {
   std::vector<std::pair<std::string, std::string>> headers = {};
 };
 
-// Called by several threads at once. Must not throw.
+// Called by one thread. Must not throw.
 using HttpHandler = std::function<HttpAnswer(const HttpRequest&)>;
 
 // A server that answers until it is destroyed.

@@ -15,6 +15,7 @@
 #include "ckptree/version.h"
 #include "tools/output/quantity.h"
 #include "tools/output/table.h"
+#include "tools/report/branches.h"
 #include "tools/report/choose_steps.h"
 #include "tools/report/histograms.h"
 #include "tools/report/leaf_grid.h"
@@ -144,6 +145,17 @@ absl::StatusOr<std::string> Deflate(std::string_view bytes) {
 
 }  // namespace
 
+absl::Status CheckNames(const ReportOptions& options) {
+  for (const auto* globs : {&options.keys, &options.histograms}) {
+    for (const std::string& glob : *globs) {
+      if (absl::Status status = ValidateGlob(glob); !status.ok()) {
+        return WithHint(status, "`*` is any run in one part, `**` any parts");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 std::string StoreName(const std::string& directory) {
   std::error_code error;
   const std::filesystem::path whole =
@@ -192,6 +204,9 @@ absl::StatusOr<std::string> GatherReport(const Store& store,
                    {"by", absl::StrFormat("ckptree %s", Version())}};
   json["steps"] = StepsOf(steps, *usage, &pack);
   json["metrics"] = MetricsOf(steps, &pack);
+  absl::StatusOr<Json> branches = BranchesOf(store, steps, &pack);
+  if (!branches.ok()) return branches.status();
+  json["branches"] = *std::move(branches);
   json["grid"] = grid.Take(&pack);
   absl::StatusOr<Json> subtrees = SubtreesOf(store, steps.back());
   if (!subtrees.ok()) return subtrees.status();

@@ -31,6 +31,10 @@ struct ReportOptions {
   std::function<bool()> cancelled = [] { return false; };
 };
 
+// kInvalidArgument, with a hint: a name among `keys` or `histograms` that can
+// mean no leaf.
+absl::Status CheckNames(const ReportOptions& options);
+
 // The last part of the path of a store: what it is called.
 std::string StoreName(const std::string& directory);
 

@@ -3,11 +3,14 @@
 // `ckptree blame`: which save gave each leaf its value.
 
 #include <algorithm>
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/status_macros.h"
 #include "ckptree/history.h"
 #include "tools/line/command.h"
 #include "tools/line/table_flags.h"
@@ -26,9 +29,10 @@ absl::StatusOr<int> RunBlame(Session& session) {
   if (!address.ok()) return address.status();
   const absl::StatusOr<Step> step = session.OpenStep(address->step);
   if (!step.ok()) return step.status();
-  const absl::StatusOr<std::vector<std::string>> names =
-      NamesIn({&*step}, address->key);
-  if (!names.ok()) return names.status();
+  std::optional<std::vector<std::string>> names;  // Nothing: all.
+  if (!address->key.empty()) {
+    CKPTREE_ASSIGN_OR_RETURN(names, NamesIn({&*step}, address->key));
+  }
   const absl::StatusOr<Store*> store = session.OpenStore();
   if (!store.ok()) return store.status();
   const absl::StatusOr<std::vector<BlameEntry>> entries = Blame(**store, *step);
@@ -44,18 +48,28 @@ absl::StatusOr<int> RunBlame(Session& session) {
                    {.name = "type", .title = "TYPE"},
                    {.name = "bytes", .title = "SIZE", .right = true},
                    {.name = "version"}};
+  std::vector<const BlameEntry*> shown;
   for (const BlameEntry& entry : *entries) {
-    if (!std::binary_search(names->begin(), names->end(), entry.leaf.name)) {
-      continue;
+    if (!names ||
+        std::binary_search(names->begin(), names->end(), entry.leaf.name)) {
+      shown.push_back(&entry);
     }
-    Cell listed;
-    listed.value = entry.listed;
-    listed.text = entry.listed ? "yes" : "no";
-    table.rows.push_back({StepCell(entry.detail.since_step), std::move(listed),
-                          TextCell(entry.leaf.name), TypeCell(entry.leaf),
-                          BytesCell(entry.detail.bytes, options->exact_bytes),
-                          CountCell(entry.detail.since_version)});
   }
+  const std::vector<bool> needed = options->NeedsOf(table.columns);
+  table.late_rows = shown.size();
+  table.make_row = [&](std::size_t i, std::vector<Cell>* cells) {
+    const BlameEntry& entry = *shown[i];
+    RowMaker row(needed, cells);
+    row.Add([&] { return StepCell(entry.detail.since_step); });
+    row.Add([&] {
+      return Cell{Json(entry.listed), entry.listed ? "yes" : "no"};
+    });
+    row.Add([&] { return TextCell(entry.leaf.name); });
+    row.Add([&] { return TypeCell(entry.leaf); });
+    row.Add(
+        [&] { return BytesCell(entry.detail.bytes, options->exact_bytes); });
+    row.Add([&] { return CountCell(entry.detail.since_version); });
+  };
   if (absl::Status status = session.Print(std::move(table), *options);
       !status.ok()) {
     return status;

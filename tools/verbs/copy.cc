@@ -5,7 +5,9 @@
 #include "ckptree/copy.h"
 
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,7 +16,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "ckptree/local_path.h"
 #include "tools/line/command.h"
 #include "tools/line/step_range.h"
@@ -47,6 +51,16 @@ absl::Status CheckApart(const std::string& from, const std::string& to) {
   return absl::OkStatus();
 }
 
+StoreOptions DestinationOptions(Session& session) {
+  StoreOptions options;
+  options.create_if_missing = true;
+  options.log = [&session](LogSeverity severity, std::string_view,
+                           std::string_view text) {
+    if (severity != LogSeverity::kInfo) session.Note(text);
+  };
+  return options;
+}
+
 absl::StatusOr<std::optional<Store>> OpenDestination(Session& session,
                                                      const std::string& to,
                                                      bool dry_run) {
@@ -61,16 +75,12 @@ absl::StatusOr<std::optional<Store>> OpenDestination(Session& session,
     }
     return std::optional<Store>();
   }
-  StoreOptions options;
+  StoreOptions options = DestinationOptions(session);
   options.read_only = dry_run;
   options.create_if_missing = !dry_run;
   const auto wait = session.arguments().Number("wait");
   if (!wait.ok()) return wait.status();
   options.lock_wait = absl::Seconds(wait->value_or(0));
-  options.log = [&session](LogSeverity severity, std::string_view,
-                           std::string_view text) {
-    if (severity != LogSeverity::kInfo) session.Note(text);
-  };
   absl::StatusOr<Store> store = Store::Open(to, std::move(options));
   if (absl::IsNotFound(store.status())) {
     return WithHint(absl::InvalidArgumentError(store.status().message()),
@@ -79,6 +89,101 @@ absl::StatusOr<std::optional<Store>> OpenDestination(Session& session,
   if (!store.ok()) return store.status();
   return std::optional<Store>(*std::move(store));
 }
+
+// In an object store: where no directory of this machine is meant, and
+// something else is.
+bool IsFar(const std::string& to) {
+  return !LocalPath(to).ok() &&
+         (to.starts_with("s3://") || to.starts_with("rados://") ||
+          to.starts_with("file:///"));
+}
+
+// Through a folder of this machine, which ships to `to`, and goes when all is
+// there. One that a copy left which was ended is gone on with.
+class FarDestination {
+ public:
+  FarDestination(Session& session, std::string to)
+      : session_(session), to_(std::move(to)) {}
+
+  absl::StatusOr<std::optional<Store>> Open(bool dry_run) {
+    if (dry_run) {
+      StoreOptions options = DestinationOptions(session_);
+      options.read_only = true;
+      options.create_if_missing = false;
+      absl::StatusOr<Store> store = Store::Open(to_, std::move(options));
+      if (absl::IsNotFound(store.status())) return std::optional<Store>();
+      if (!store.ok()) return store.status();
+      return std::optional<Store>(*std::move(store));
+    }
+    if (absl::Status found = FindFolder(); !found.ok()) return found;
+    StoreOptions options = DestinationOptions(session_);
+    options.remote = to_;
+    options.remote_timeout = kTimeOfClose;
+    options.take_over = session_.arguments().Has("take-over");
+    std::error_code error;
+    const bool left = fs::exists(folder_, error);
+    absl::StatusOr<Store> store = Store::Open(folder_, options);
+    if (left && absl::IsFailedPrecondition(store.status())) {
+      // Another one has written there since: nothing in it is the only one.
+      fs::remove_all(folder_, error);
+      store = Store::Open(folder_, options);
+    }
+    if (absl::IsFailedPrecondition(store.status()) && !options.take_over) {
+      return WithHint(store.status(),
+                      "where nothing runs there any more: --take-over");
+    }
+    if (!store.ok()) return store.status();
+    return std::optional<Store>(*std::move(store));
+  }
+
+  // Until all of it is there, or Ctrl-C.
+  static absl::Status Await(Store& store) {
+    while (true) {
+      const absl::Status there = store.WaitReplicated(kLook);
+      if (!absl::IsDeadlineExceeded(there)) return there;
+      if (Interrupted()) return absl::CancelledError("interrupted");
+    }
+  }
+
+  void Remove() const {
+    std::error_code error;
+    fs::remove_all(folder_, error);
+    if (error) session_.Note(folder_ + " stays: " + error.message());
+  }
+
+ private:
+  static constexpr absl::Duration kLook = absl::Milliseconds(200);
+  static constexpr absl::Duration kTimeOfClose = absl::Seconds(10);
+
+  absl::Status FindFolder() {
+    const char* const named = std::getenv("XDG_CACHE_HOME");
+    const char* const home = std::getenv("HOME");
+    fs::path root;
+    if (named != nullptr && *named == '/') {
+      root = named;
+    } else if (home != nullptr && *home == '/') {
+      root = fs::path(home) / ".cache";
+    } else {
+      return WithHint(
+          absl::FailedPreconditionError(
+              "a copy to an object store needs a folder on its way there"),
+          "set XDG_CACHE_HOME");
+    }
+    root /= "ckptree";
+    std::error_code error;
+    fs::create_directories(root, error);
+    if (error) {
+      return absl::ErrnoToStatus(error.value(), "making " + root.string());
+    }
+    folder_ =
+        root / absl::StrFormat("copy-%016x", std::hash<std::string>()(to_));
+    return absl::OkStatus();
+  }
+
+  Session& session_;
+  const std::string to_;
+  std::string folder_;
+};
 
 Table CopyTable(const CopyReport& report, const TableOptions& options) {
   Table table;
@@ -196,7 +301,16 @@ absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
   if (!table_options.ok()) return table_options.status();
   const absl::StatusOr<Store*> from = session.OpenStore();
   if (!from.ok()) return from.status();
-  if (absl::Status status = CheckApart(session.directory(), to); !status.ok()) {
+  const bool is_far = IsFar(to);
+  if (!is_far && session.arguments().Has("take-over")) {
+    return WithHint(
+        absl::InvalidArgumentError(absl::StrFormat(
+            "--take-over is of an address, and %s is a directory", Escape(to))),
+        "--wait waits for a program that writes there");
+  }
+  if (absl::Status status =
+          is_far ? absl::OkStatus() : CheckApart(session.directory(), to);
+      !status.ok()) {
     return status;
   }
   CopyOptions options;
@@ -209,9 +323,12 @@ absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
     if (!steps.ok()) return steps.status();
     options.steps = *std::move(steps);
   }
+  FarDestination far(session, to);
   absl::StatusOr<std::optional<Store>> store =
-      OpenDestination(session, to, options.dry_run);
+      is_far ? far.Open(options.dry_run)
+             : OpenDestination(session, to, options.dry_run);
   if (!store.ok()) return store.status();
+  const bool ships = is_far && *store && !options.dry_run;
 
   absl::StatusOr<CopyReport> report;
   std::uint64_t copied = 0;
@@ -227,9 +344,14 @@ absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
       copied += step.result == CopiedStep::Result::kCopied ? 1 : 0;
     };
     report = Copy(**from, *store ? &**store : nullptr, options);
+    if (ships && report.ok()) {
+      const absl::Status there = FarDestination::Await(**store);
+      if (!there.ok()) report = there;
+    }
   }
   absl::Status closed;
   if (*store) closed = (**store).Close();
+  if (ships && report.ok() && closed.ok()) far.Remove();
   if (absl::IsCancelled(report.status())) {
     session.Note(absl::StrFormat(
         "interrupted: %s copied, none in part; the same command goes on",

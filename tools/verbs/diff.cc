@@ -3,7 +3,9 @@
 // `ckptree diff`: the leaves in which two steps differ.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "ckptree/history.h"
 #include "tools/line/command.h"
 #include "tools/line/table_flags.h"
@@ -28,16 +31,6 @@
 namespace ckptree::tools {
 namespace {
 
-Cell StatisticCell(const std::optional<LeafDetail>& detail,
-                   std::string_view name) {
-  return StatisticsCells(detail ? detail->statistics : std::nullopt)
-      .Take({name})[0];
-}
-
-Cell NormCell(const std::optional<LeafDetail>& detail) {
-  return StatisticCell(detail, "l2");
-}
-
 std::uint64_t NonFiniteOf(const std::optional<LeafDetail>& detail) {
   if (!detail || !detail->statistics) return 0;
   return detail->statistics->nan + detail->statistics->inf;
@@ -51,23 +44,17 @@ bool HasNonFinite(const DiffReport& report) {
                      });
 }
 
-// One side of a change: the type, and the value of what is no array.
-struct Side {
-  Cell type = NoCell();
-  Cell value = NoCell();
+// What is not in the records of a change.
+struct Computed {
+  Cell values[2] = {NoCell(), NoCell()};  // Of what is no array: both sides.
+  std::optional<ValueDifference> difference;
 };
 
-absl::StatusOr<Side> SideOf(const Step& step,
-                            const std::optional<LeafInfo>& leaf,
-                            const std::optional<LeafDetail>& detail) {
-  Side side;
-  if (!leaf) return side;
-  side.type = TypeCell(*leaf);
-  if (!detail) return side;
-  absl::StatusOr<Cell> value = ScalarCell(step, *leaf, *detail);
-  if (!value.ok()) return value.status();
-  side.value = *std::move(value);
-  return side;
+absl::StatusOr<Cell> ValueOf(const Step& step,
+                             const std::optional<LeafInfo>& leaf,
+                             const std::optional<LeafDetail>& detail) {
+  if (!leaf || !detail) return NoCell();
+  return ScalarCell(step, *leaf, *detail);
 }
 
 bool ComparesValues(const LeafChange& change) {
@@ -75,6 +62,7 @@ bool ComparesValues(const LeafChange& change) {
          change.before->dtype != DType::kNone;
 }
 
+// Made late: the table holds on to `report`.
 absl::StatusOr<Table> DiffTable(const DiffReport& report, const Step& before,
                                 const Step& after, bool values,
                                 const TableOptions& options) {
@@ -102,52 +90,85 @@ absl::StatusOr<Table> DiffTable(const DiffReport& report, const Step& before,
                              .right = true,
                              .asked = true});
   }
-  for (const LeafChange& change : report.changes) {
-    const auto& detail =
-        change.after_detail ? change.after_detail : change.before_detail;
-    const bool typed = change.kind == LeafChange::Kind::kChanged;
-    absl::StatusOr<Side> a =
-        SideOf(before, change.before, change.before_detail);
-    if (!a.ok()) return a.status();
-    absl::StatusOr<Side> b = SideOf(after, change.after, change.after_detail);
-    if (!b.ok()) return b.status();
-    if (typed) b->type = NoCell();
-    // People see the values, where there are any.
-    for (Side* side : {&*a, &*b}) {
-      if (side->value.text.empty()) continue;
-      if (typed || side->type.text.empty()) {
-        side->type.text = side->value.text;
-      } else {
-        side->type.text += " " + side->value.text;
-      }
+  std::map<std::size_t, Computed> computed;  // By change; most have nothing.
+  const auto has_scalar = [](const std::optional<LeafInfo>& leaf) {
+    return leaf && HasScalar(*leaf);
+  };
+  for (std::size_t i = 0; i < report.changes.size(); ++i) {
+    const LeafChange& change = report.changes[i];
+    if (has_scalar(change.before) || has_scalar(change.after)) {
+      Computed& own = computed[i];
+      CKPTREE_ASSIGN_OR_RETURN(
+          own.values[0], ValueOf(before, change.before, change.before_detail));
+      CKPTREE_ASSIGN_OR_RETURN(
+          own.values[1], ValueOf(after, change.after, change.after_detail));
     }
-    std::vector<Cell> row = {TextCell(Name(change.kind)),
-                             TextCell(change.name),
-                             a->type,
-                             b->type,
-                             BytesCell(detail->bytes, options.exact_bytes),
-                             NormCell(change.before_detail),
-                             NormCell(change.after_detail)};
     if (values && ComparesValues(change)) {
-      const absl::StatusOr<ValueDifference> difference = CompareValues(
-          before, *change.before, after, *change.after, Interrupted);
-      if (!difference.ok()) return difference.status();
-      row.push_back(NumberCell(difference->max_abs));
-      row.push_back(NumberCell(difference->relative()));
-      row.push_back({Json(difference->changed),
-                     absl::StrFormat("%d of %d", difference->changed,
-                                     difference->elements)});
-    } else if (values) {
-      row.insert(row.end(), 3, NoCell());
+      CKPTREE_ASSIGN_OR_RETURN(computed[i].difference,
+                               CompareValues(before, *change.before, after,
+                                             *change.after, Interrupted));
     }
-    row.push_back(a->value);
-    row.push_back(b->value);
-    for (const char* name : {"nan", "inf"}) {
-      row.push_back(StatisticCell(change.before_detail, name));
-      row.push_back(StatisticCell(change.after_detail, name));
-    }
-    table.rows.push_back(std::move(row));
   }
+  table.late_rows = report.changes.size();
+  table.make_row = [&report, computed = std::move(computed), values,
+                    exact = options.exact_bytes,
+                    needed = options.NeedsOf(table.columns)](
+                       std::size_t i, std::vector<Cell>* cells) {
+    const LeafChange& change = report.changes[i];
+    const auto found = computed.find(i);
+    static const Computed kNothing;
+    const Computed& own = found == computed.end() ? kNothing : found->second;
+    const bool typed = change.kind == LeafChange::Kind::kChanged;
+    // People see the values, where there are any.
+    const auto side = [&](const std::optional<LeafInfo>& leaf, int which) {
+      Cell type = leaf && !(typed && which == 1) ? TypeCell(*leaf) : NoCell();
+      const std::string& value = own.values[which].text;
+      if (value.empty()) return type;
+      if (typed || type.text.empty()) {
+        type.text = value;
+      } else {
+        type.text += " " + value;
+      }
+      return type;
+    };
+    const StatisticsCells a(
+        change.before_detail ? change.before_detail->statistics : std::nullopt);
+    const StatisticsCells b(
+        change.after_detail ? change.after_detail->statistics : std::nullopt);
+    RowMaker row(needed, cells);
+    row.Add([&] { return TextCell(Name(change.kind)); });
+    row.Add([&] { return TextCell(change.name); });
+    row.Add([&] { return side(change.before, 0); });
+    row.Add([&] { return side(change.after, 1); });
+    row.Add([&] {
+      const auto& detail =
+          change.after_detail ? change.after_detail : change.before_detail;
+      return BytesCell(detail->bytes, exact);
+    });
+    row.Add([&] { return a.Of("l2"); });
+    row.Add([&] { return b.Of("l2"); });
+    if (values) {
+      const auto& difference = own.difference;
+      row.Add([&] {
+        return difference ? NumberCell(difference->max_abs) : NoCell();
+      });
+      row.Add([&] {
+        return difference ? NumberCell(difference->relative()) : NoCell();
+      });
+      row.Add([&] {
+        if (!difference) return NoCell();
+        return Cell{Json(difference->changed),
+                    absl::StrFormat("%d of %d", difference->changed,
+                                    difference->elements)};
+      });
+    }
+    row.Add([&] { return own.values[0]; });
+    row.Add([&] { return own.values[1]; });
+    for (const std::string_view name : {"nan", "inf"}) {
+      row.Add([&] { return a.Of(name); });
+      row.Add([&] { return b.Of(name); });
+    }
+  };
   return table;
 }
 

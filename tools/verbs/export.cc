@@ -21,6 +21,7 @@
 #include "tools/line/target.h"
 #include "tools/output/array_reader.h"
 #include "tools/output/failure.h"
+#include "tools/output/new_file.h"
 #include "tools/output/progress_line.h"
 #include "tools/output/quantity.h"
 #include "tools/output/safetensors.h"
@@ -110,11 +111,8 @@ absl::Status AddArraysOf(const FileWord& word,
   for (const FileArray& found : target.arrays) {
     ExportArray array;
     array.key = found.name;
-    // What Python reads is a state, with paths as a step has them.
-    const std::string_view format = word.file->format();
-    const bool paths =
-        format == "PyTorch" || format == "DCP" || format == "Orbax";
-    array.name = paths ? DottedName(found.leaf.path) : found.name;
+    array.name =
+        word.file->has_paths() ? DottedName(found.leaf.path) : found.name;
     array.leaf = found.leaf;
     array.why_not = found.why_not;
     array.reader = [file = word.file, found](const LeafInfo& of) {
@@ -250,6 +248,7 @@ absl::StatusOr<int> RunExport(Session& session) {
     from = "step " + name;
   }
   CKPTREE_RETURN_IF_ERROR(Choose(session.arguments(), format, &plan));
+  RemoveAbandonedBeside(target);
   for (const std::string& why : plan.skipped) session.Note("left out: " + why);
   {
     ProgressLine progress("export", session.error_terminal().is_terminal &&

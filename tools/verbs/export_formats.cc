@@ -2,13 +2,10 @@
 
 #include "tools/verbs/export_formats.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <system_error>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -18,6 +15,7 @@
 #include "tools/output/byte_sink.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
+#include "tools/output/new_file.h"
 #include "tools/output/npy.h"
 #include "tools/output/safetensors.h"
 #include "tools/output/slice.h"
@@ -27,6 +25,9 @@ namespace ckptree::tools {
 namespace {
 
 namespace fs = std::filesystem;
+// In a new folder, before it has its name.
+constexpr char kMade[] = "made";
+
 using OnBytes = std::function<void(std::uint64_t)>;
 
 // The elements of one array, piece by piece.
@@ -94,51 +95,11 @@ absl::Status WriteNpzOf(const std::string& path,
     };
     entries.push_back(std::move(entry));
   }
-  return WriteNpz(path, entries, Interrupted);
+  // libzip writes beside the name that it is given, under one of its own.
+  CKPTREE_ASSIGN_OR_RETURN(NewFolder folder, NewFolder::Create(path));
+  CKPTREE_RETURN_IF_ERROR(WriteNpz(folder / kMade, entries, Interrupted));
+  return folder.Commit(kMade);
 }
-
-std::string WithoutSlash(std::string path) {
-  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  return path;
-}
-
-// A file or folder that goes away where it did not get its name.
-class NewPlace {
- public:
-  explicit NewPlace(const std::string& path, std::string_view ending = "")
-      : path_(WithoutSlash(path)),
-        temporary_(absl::StrFormat("%s.%d.tmp%s", path_, getpid(), ending)) {}
-  ~NewPlace() {
-    std::error_code ignored;
-    fs::remove_all(temporary_, ignored);
-  }
-  NewPlace(const NewPlace&) = delete;
-  NewPlace& operator=(const NewPlace&) = delete;
-
-  const std::string& temporary() const { return temporary_; }
-  absl::Status CreateFolder() {
-    std::error_code error;
-    fs::remove_all(temporary_, error);
-    if (!fs::create_directory(temporary_, error)) return Failed(error);
-    return absl::OkStatus();
-  }
-  absl::Status Commit() {
-    std::error_code error;
-    fs::rename(temporary_, path_, error);
-    return error ? Failed(error) : absl::OkStatus();
-  }
-  std::string operator/(const std::string& name) const {
-    return temporary_ + "/" + name;
-  }
-
- private:
-  absl::Status Failed(const std::error_code& error) const {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s: %s", Escape(path_), error.message()));
-  }
-  const std::string path_;
-  const std::string temporary_;
-};
 
 absl::Status WriteText(const std::string& path, const std::string& text) {
   CKPTREE_ASSIGN_OR_RETURN(NewFile created, NewFile::Create(path));
@@ -154,8 +115,7 @@ absl::Status WriteFolder(
     const std::vector<std::pair<std::string, std::string>>& metadata,
     const OnBytes& on_bytes) {
   const Interruptible interruptible;
-  NewPlace folder(path);
-  CKPTREE_RETURN_IF_ERROR(folder.CreateFolder());
+  CKPTREE_ASSIGN_OR_RETURN(NewFolder folder, NewFolder::Create(path));
   const bool npy = format == ExportFormat::kNpy;
   Json list = Json::array();
   for (const ExportArray& array : arrays) {
@@ -189,14 +149,11 @@ absl::Status WriteByPython(ExportFormat format, const std::string& path,
                            const std::vector<ExportArray>& arrays,
                            const OnBytes& on_bytes) {
   const Interruptible interruptible;
-  // Never gets a name: what Python reads.
-  const NewPlace given(path, ".safetensors");
-  NewPlace made(path);
-  CKPTREE_RETURN_IF_ERROR(
-      WriteSafetensors(given.temporary(), arrays, {}, on_bytes));
-  std::vector<std::string> words = {"write",
-                                    fs::absolute(given.temporary()).string(),
-                                    fs::absolute(made.temporary()).string()};
+  CKPTREE_ASSIGN_OR_RETURN(NewFolder folder, NewFolder::Create(path));
+  const std::string given = folder / "arrays.safetensors";
+  CKPTREE_RETURN_IF_ERROR(WriteSafetensors(given, arrays, {}, on_bytes));
+  std::vector<std::string> words = {"write", fs::absolute(given).string(),
+                                    fs::absolute(folder / kMade).string()};
   const bool orbax = format == ExportFormat::kOrbax;
   if (!orbax) {
     words.push_back(format == ExportFormat::kDcp ? "--format=dcp"
@@ -204,10 +161,10 @@ absl::Status WriteByPython(ExportFormat format, const std::string& path,
   }
   CKPTREE_ASSIGN_OR_RETURN(
       const std::unique_ptr<PythonProgram> program,
-      PythonProgram::Start(orbax ? "ckptree.orbax" : "ckptree.torch",
-                           WithoutSlash(path), words));
+      PythonProgram::Start(orbax ? "ckptree.orbax" : "ckptree.torch", path,
+                           words));
   CKPTREE_RETURN_IF_ERROR(program->Finish().status());
-  return made.Commit();
+  return folder.Commit(kMade);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,11 +48,13 @@ struct DiffSide {
   std::optional<FileWord> file;
 };
 
-void AddFile(const FileWord& word, DiffSide* side) {
+// `dotted`: by the names that the file has; else by the keys that `import`
+// makes of them.
+void AddFile(const FileWord& word, bool dotted, DiffSide* side) {
   side->file = word;
   side->name = word.file->path();
   for (const FileArray& array : word.file->arrays()) {
-    SideArray& added = side->arrays[array.name];
+    SideArray& added = side->arrays[dotted ? array.name : array.leaf.name];
     added.leaf = array.leaf;
     added.bytes = array.bytes;
     added.type = (array.leaf.dtype == DType::kNone
@@ -97,12 +100,26 @@ absl::Status AddStep(Step opened, DiffSide* side, bool dotted,
   return absl::OkStatus();
 }
 
-// Names in files are joined by dots, unless they have slashes as keys do.
-bool IsDotted(const FileWord& word) {
-  return std::none_of(word.file->arrays().begin(), word.file->arrays().end(),
-                      [](const FileArray& array) {
-                        return array.name.find('/') != std::string::npos;
-                      });
+// Whether the names of the file are keys joined by dots, as `export` makes
+// them, or what `import` makes keys of: by how many leaves of the step would
+// have them; of both as many, by whether they have slashes as keys do.
+absl::StatusOr<bool> IsDotted(const FileWord& word, const Step& step) {
+  std::set<std::string, std::less<>> names, keys;
+  bool slashes = false;
+  for (const FileArray& array : word.file->arrays()) {
+    names.insert(array.name);
+    keys.insert(array.leaf.name);
+    slashes = slashes || array.name.find('/') != std::string::npos;
+  }
+  std::size_t as_names = 0;
+  std::size_t as_keys = 0;
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> leaves, step.Leaves());
+  for (const LeafInfo& leaf : leaves) {
+    if (!leaf.is_leaf() && !leaf.tie_to) continue;
+    as_names += names.contains(DottedName(leaf.path)) ? 1 : 0;
+    as_keys += keys.contains(leaf.name) ? 1 : 0;
+  }
+  return as_names == as_keys ? !slashes : as_names > as_keys;
 }
 
 std::vector<Cell> Row(std::string_view change, const std::string& name,
@@ -131,20 +148,26 @@ absl::StatusOr<int> DiffFiles(Session& session,
   }
   DiffSide sides[2];
   std::string key;
+  // Of two files each has its own names.
+  bool dotted = true;
+  std::optional<Step> opened;
+  if (!before || !after) {
+    CKPTREE_ASSIGN_OR_RETURN(const Address address,
+                             ParseAddress(session.words()[before ? 1 : 0]));
+    key = address.key;
+    CKPTREE_ASSIGN_OR_RETURN(Step step, session.OpenStep(address.step));
+    CKPTREE_ASSIGN_OR_RETURN(dotted, IsDotted(before ? *before : *after, step));
+    opened.emplace(std::move(step));
+  }
   for (int i = 0; i < 2; ++i) {
     const std::optional<FileWord>& word = i == 0 ? before : after;
     if (word) {
-      AddFile(*word, &sides[i]);
+      AddFile(*word, dotted, &sides[i]);
       if (!word->key.empty()) key = word->key;
       continue;
     }
-    CKPTREE_ASSIGN_OR_RETURN(
-        const Address address,
-        ParseAddress(session.words()[static_cast<std::size_t>(i)]));
-    if (!address.key.empty()) key = address.key;
-    CKPTREE_ASSIGN_OR_RETURN(Step step, session.OpenStep(address.step));
-    CKPTREE_RETURN_IF_ERROR(AddStep(std::move(step), &sides[i],
-                                    IsDotted(i == 0 ? *after : *before), key));
+    CKPTREE_RETURN_IF_ERROR(
+        AddStep(*std::move(opened), &sides[i], dotted, key));
   }
   if (!key.empty()) CKPTREE_RETURN_IF_ERROR(ValidateGlob(key));
   std::uint64_t unnamed[2] = {};  // Arrays that the key leaves out.

@@ -19,6 +19,7 @@
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/leaf_cells.h"
+#include "tools/output/new_file.h"
 #include "tools/output/npy.h"
 #include "tools/output/quantity.h"
 
@@ -296,6 +297,7 @@ absl::StatusOr<int> GetFromFile(Session& session, const FileWord& word) {
     if (!status.ok() && !session.out().broken_pipe()) return status;
     return kExitOk;
   }
+  RemoveAbandonedBeside(path);
   CKPTREE_ASSIGN_OR_RETURN(NewFile created, NewFile::Create(path));
   ByteSink sink(created.descriptor());
   absl::Status status = write(&sink);

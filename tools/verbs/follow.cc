@@ -243,6 +243,7 @@ class Follower {
     }
     Table table =
         LogTable(steps, metrics_, false, options_, watch_.alert.has_value());
+    table.MakeRows();
     TableOptions options = options_;
     options.limit.reset();
     if (options.format == Format::kJson) options.format = Format::kNdjson;

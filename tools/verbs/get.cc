@@ -18,6 +18,7 @@
 #include "tools/output/array_text.h"
 #include "tools/output/element_text.h"
 #include "tools/output/failure.h"
+#include "tools/output/new_file.h"
 #include "tools/output/npy.h"
 #include "tools/output/quantity.h"
 #include "tools/verbs/file_view.h"
@@ -314,6 +315,7 @@ absl::StatusOr<int> RunGet(Session& session) {
     if (!status.ok() && !session.out().broken_pipe()) return status;
     return kExitOk;
   }
+  RemoveAbandonedBeside(file);
   absl::StatusOr<NewFile> created = NewFile::Create(file);
   if (!created.ok()) return created.status();
   ByteSink sink(created->descriptor());

@@ -13,6 +13,7 @@
 #include "tools/line/command.h"
 #include "tools/output/byte_sink.h"
 #include "tools/output/failure.h"
+#include "tools/output/new_file.h"
 
 namespace ckptree::tools {
 namespace {
@@ -62,6 +63,7 @@ constexpr std::pair<std::string_view, std::string_view> kDocuments[] = {
     {"ckptree.recover/1", "ckptree recover: what came of each step"},
     {"ckptree.repair/1", "ckptree repair: what came of each step"},
     {"ckptree.version/1", "ckptree version"},
+    {"ckptree.rows/1", "any of these with --columns: rows of them alone"},
 };
 
 std::string JsonHelp() {
@@ -69,10 +71,10 @@ std::string JsonHelp() {
       "With --json (or -o json) a verb prints one document. Its member\n"
       "\"schema\" says which shape it has; a shape that changes so that a\n"
       "reader would notice gets another number. The JSON Schema of each is in\n"
-      "share/ckptree/schemas, in the sources in tools/schemas. --columns "
-      "leaves\n"
-      "members of rows out; -o ndjson prints the rows alone, an object a "
-      "line.\n"
+      "share/ckptree/schemas, in the sources in tools/schemas. With "
+      "--columns\n"
+      "it is ckptree.rows/1: the rows have those columns, each as the shape\n"
+      "in \"of\" says; -o ndjson prints the rows alone, an object a line.\n"
       "NaN, Infinity and -Infinity are texts.\n\n";
   for (const auto& [id, what] : kDocuments) {
     absl::StrAppendFormat(&text, "%-24s %s\n", id, what);

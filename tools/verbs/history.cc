@@ -5,7 +5,8 @@
 #include "ckptree/history.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <cstddef>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -60,8 +61,8 @@ absl::StatusOr<Path> OneLeaf(const Step& step, std::string_view key) {
   return target->leaves[0].path;
 }
 
-// Of the table below; the next one is L2.
-constexpr std::size_t kValueColumn = 4;
+// Of the table below.
+constexpr std::size_t kTimeColumn = 2;
 
 bool HasStatistics(const HistoryEntry& entry) {
   return entry.detail.statistics.has_value();
@@ -72,10 +73,17 @@ struct Range {
   std::optional<StepInfo> last;  // The last of its steps.
 };
 
-absl::StatusOr<Range> RangeOf(Session& session, std::string_view word) {
-  const absl::StatusOr<std::vector<StepInfo>> steps = FindSteps(session, word);
+// Of all steps where there is no word.
+absl::StatusOr<Range> RangeOf(Session& session, const std::string* word) {
+  const absl::StatusOr<std::vector<StepInfo>> steps =
+      word == nullptr ? NewestOfBranch(session, "", 1)
+                      : FindSteps(session, *word);
   if (!steps.ok()) return steps.status();
   Range range;
+  if (word == nullptr && !steps->empty()) {
+    range.last = steps->back();
+    return range;
+  }
   if (steps->empty()) return range;
   range.options.branch = steps->front().branch;
   range.options.first = steps->front().step;
@@ -103,8 +111,8 @@ absl::StatusOr<int> RunHistory(Session& session) {
   const absl::StatusOr<TableOptions> options =
       ParseTableOptions(session.arguments());
   if (!options.ok()) return options.status();
-  const absl::StatusOr<Range> range =
-      RangeOf(session, session.words().size() > 1 ? session.words()[1] : "..");
+  const absl::StatusOr<Range> range = RangeOf(
+      session, session.words().size() > 1 ? &session.words()[1] : nullptr);
   if (!range.ok()) return range.status();
   if (!range->last.has_value()) {
     return WithHint(absl::NotFoundError("no steps there"),
@@ -150,32 +158,55 @@ absl::StatusOr<int> RunHistory(Session& session) {
   const bool line_drawn =
       options->format == Format::kTable &&
       (session.arguments().Has("spark") || session.terminal().is_terminal);
-  for (const HistoryEntry& entry : Shown(*entries, *options, line_drawn)) {
-    absl::StatusOr<Cell> value = ValueOf(**store, range->options.branch, entry);
-    if (!value.ok()) return value.status();
-    Cell time = TextCell(AgeText(entry.begun, now));
-    time.value = TimeText(entry.begun);
-    std::vector<Cell> row = {StepCell(entry.first_step),
-                             StepCell(entry.last_step), std::move(time),
-                             TypeCell(entry.leaf), *std::move(value)};
-    StatisticsCells cells(entry.detail.statistics);
-    for (Cell& cell : cells.Take({"l2", "mean", "min", "max", "nan", "inf"})) {
-      row.push_back(std::move(cell));
-    }
-    row.push_back(CountCell(entry.steps));
-    row.push_back(TextCell(entry.detail.digest));
-    table.rows.push_back(std::move(row));
-  }
+  const std::span<const HistoryEntry> shown =
+      Shown(*entries, *options, line_drawn);
+  // Of leaves that are no arrays: their steps are opened.
+  std::map<std::size_t, Cell> values;
   std::vector<double> line;
-  for (const std::vector<Cell>& row : table.rows) {
-    for (const std::size_t column : {kValueColumn, kValueColumn + 1}) {
-      if (!row[column].value.is_number()) continue;
-      line.push_back(row[column].value.get<double>());
-      break;
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    const HistoryEntry& entry = shown[i];
+    Json number;
+    if (HasScalar(entry.leaf)) {
+      absl::StatusOr<Cell> value =
+          ValueOf(**store, range->options.branch, entry);
+      if (!value.ok()) return value.status();
+      number = value->value;
+      values.emplace(i, *std::move(value));
     }
+    if (!line_drawn) continue;
+    if (!number.is_number() && HasStatistics(entry)) {
+      number = StatisticOf(*entry.detail.statistics, "l2");
+    }
+    if (number.is_number()) line.push_back(number.get<double>());
   }
-  // Newest first, as `log`.
-  std::reverse(table.rows.begin(), table.rows.end());
+  const std::vector<bool> needed = options->NeedsOf(table.columns);
+  const bool timed = options->NeedsValues(table.columns[kTimeColumn]);
+  table.late_rows = shown.size();
+  table.make_row = [&](std::size_t at, std::vector<Cell>* row) {
+    // Newest first, as `log`.
+    const std::size_t i = shown.size() - 1 - at;
+    const HistoryEntry& entry = shown[i];
+    RowMaker maker(needed, row);
+    const auto add = [&maker](const auto& make) { maker.Add(make); };
+    add([&] { return StepCell(entry.first_step); });
+    add([&] { return StepCell(entry.last_step); });
+    add([&]() -> Cell {
+      Json time = timed ? Json(TimeText(entry.begun)) : Json();
+      return {std::move(time), AgeText(entry.begun, now)};
+    });
+    add([&] { return TypeCell(entry.leaf); });
+    add([&] {
+      const auto value = values.find(i);
+      return value == values.end() ? NoCell() : value->second;
+    });
+    const StatisticsCells cells(entry.detail.statistics);
+    for (const std::string_view name :
+         {"l2", "mean", "min", "max", "nan", "inf"}) {
+      add([&] { return cells.Of(name); });
+    }
+    add([&] { return CountCell(entry.steps); });
+    add([&] { return TextCell(entry.detail.digest); });
+  };
   if (absl::Status status = session.Print(std::move(table), *options);
       !status.ok()) {
     return status;

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -60,7 +59,17 @@ std::vector<std::string> WordsOf(const Session& session, Foreign kind,
     words.push_back(value);
   };
   const Arguments& arguments = session.arguments();
-  if (arguments.Has("step")) add("--step", arguments.Get("step", ""));
+  if (arguments.Has("step")) {
+    add("--step", arguments.Get("step", ""));
+  } else if (kind == Foreign::kOrbax && IsArrayFile(source)) {
+    // Python saves one checkpoint as step 0, as a path of its own; here it is a
+    // step, and called as its folder is.
+    if (const auto step = NumberOf(source)) {
+      add("--step", absl::StrFormat("%d", *step));
+    }
+  }
+  // Whether a step is there is what the importer says, which knows its number.
+  if (arguments.Has("new")) words.push_back("--new");
   if (arguments.Has("under")) add("--item", arguments.Get("under", ""));
   if (kind == Foreign::kTorch) add("--skip", kCodeFile);
   return words;
@@ -76,25 +85,6 @@ absl::StatusOr<std::set<std::uint64_t>> VersionsIn(const std::string& store) {
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps, opened.Steps(""));
   for (const StepInfo& info : steps) versions.insert(info.version);
   return versions;
-}
-
-// The step that --new leaves out: Python would refuse one that is there, but of
-// several. `store` is its directory.
-absl::StatusOr<std::optional<std::int64_t>> StepThatIsThere(
-    Session& session, const std::string& word, const std::string& store) {
-  std::optional<std::int64_t> none;
-  if (!session.arguments().Has("new") || !IsStore(store) ||
-      !IsArrayFile(word)) {
-    return none;
-  }
-  CKPTREE_ASSIGN_OR_RETURN(std::optional<std::int64_t> step,
-                           session.arguments().Number("step"));
-  if (!step) step = NumberOf(word);
-  session.CloseStore();
-  CKPTREE_ASSIGN_OR_RETURN(Store* const opened, session.OpenStore());
-  const bool there = step && opened->Resolve(AtStep(*step)).ok();
-  session.CloseStore();
-  return there ? step : none;
 }
 
 absl::StatusOr<std::vector<std::int64_t>> StepsSaid(const std::string& text) {
@@ -140,13 +130,6 @@ absl::StatusOr<int> ImportByPython(Session& session, Foreign kind) {
                    {.name = "file", .title = "FILE", .elide = true}};
   const Interruptible interruptible;
   for (const std::string& word : words) {
-    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::int64_t> known,
-                             StepThatIsThere(session, word, store));
-    if (known) {
-      table.rows.push_back({StepCell(*known), TextCell("there"), NoCell(),
-                            NoCell(), NoCell(), TextCell(word)});
-      continue;
-    }
     CKPTREE_ASSIGN_OR_RETURN(
         const std::unique_ptr<PythonProgram> program,
         PythonProgram::Start(

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "base/status_macros.h"
-#include "ckptree/history.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
+#include "tools/output/leaf_cells.h"
 
 namespace ckptree::tools {
 namespace {
@@ -27,26 +27,33 @@ constexpr std::string_view kStepNames[] = {
 
 constexpr std::string_view kBefore = "prev.";
 
+// So few are opened, rather than all that their leaves ever were be read.
+constexpr std::size_t kFewSteps = 16;
+
 bool IsLeafName(std::string_view name) {
   return std::find(std::begin(kLeafNames), std::end(kLeafNames), name) !=
          std::end(kLeafNames);
 }
 
-std::map<std::string, Json, std::less<>> StepValues(const StepInfo& info) {
-  std::map<std::string, Json, std::less<>> values = {
-      {"step", info.step},
-      {"branch", info.branch},
-      {"leaves", info.leaf_count},
-      {"new_bytes", info.new_bytes},
-      {"logical_bytes", info.logical_bytes},
-      {"pinned", info.pinned},
-      {"tags", info.tags},
-      {"note", info.note}};
-  for (const auto& [name, value] : info.metrics) {
-    values.emplace(name, value);
-    values.emplace("metrics." + name, value);
+// Null where a step has no such value. Its own names go before metrics.
+Json StepValue(std::string_view name, const StepInfo& info) {
+  if (name == "step") return info.step;
+  if (name == "branch") return info.branch;
+  if (name == "leaves") return info.leaf_count;
+  if (name == "new_bytes") return info.new_bytes;
+  if (name == "logical_bytes") return info.logical_bytes;
+  if (name == "pinned") return info.pinned;
+  if (name == "tags") return info.tags;
+  if (name == "note") return info.note;
+  for (const auto& [metric, value] : info.metrics) {
+    if (name == metric) return value;
   }
-  return values;
+  constexpr std::string_view kMetric = "metrics.";
+  if (!name.starts_with(kMetric)) return Json();
+  for (const auto& [metric, value] : info.metrics) {
+    if (name.substr(kMetric.size()) == metric) return value;
+  }
+  return Json();
 }
 
 // Null where the leaf has no such value.
@@ -102,6 +109,7 @@ LeafSearch::LeafSearch(Expression condition, std::vector<std::string> globs)
     if (before) plain.remove_prefix(kBefore.size());
     if (!IsLeafName(plain)) {
       of_steps_ = true;
+      step_names_.push_back(name);
       continue;
     }
     of_leaves_ = true;
@@ -153,9 +161,69 @@ bool LeafSearch::CannotHold(const StepInfo& info) const {
   return true;
 }
 
+std::map<std::string, Json, std::less<>> LeafSearch::StepValues(
+    const StepInfo& info) const {
+  std::map<std::string, Json, std::less<>> values;
+  for (const std::string& name : step_names_) {
+    values.emplace(name, StepValue(name, info));
+  }
+  return values;
+}
+
+void LeafSearch::LoadHistories(const Store& store,
+                               const std::vector<StepInfo>& steps) {
+  // A history says since when a leaf has its value once for all steps of it.
+  const bool by_step =
+      std::find(names_.begin(), names_.end(), "since") != names_.end();
+  if (by_step) return;
+  std::size_t opened = 0;
+  for (const StepInfo& info : steps) {
+    step_values_ = StepValues(info);
+    opened += CannotHold(info) ? 0 : 1;
+    if (opened == kFewSteps) break;
+  }
+  if (opened < kFewSteps) return;
+  HistoryOptions options;
+  options.branch = steps.front().branch;
+  options.first = steps.front().step;
+  options.last = steps.back().step;
+  options.cancelled = Interrupted;
+  for (const Path& path : named_) {
+    absl::StatusOr<std::vector<HistoryEntry>> entries =
+        History(store, path, options);
+    if (absl::IsNotFound(entries.status())) {
+      entries = std::vector<HistoryEntry>();
+    }
+    if (!entries.ok()) {
+      histories_.clear();
+      return;
+    }
+    histories_.push_back({path.Text(), *std::move(entries)});
+  }
+}
+
+void LeafSearch::LoadFromHistories(const StepInfo& info) {
+  ++turn_;
+  for (Past& past : histories_) {
+    while (past.at < past.entries.size() &&
+           past.entries[past.at].last_step < info.step) {
+      ++past.at;
+    }
+    const HistoryEntry* const entry =
+        past.at < past.entries.size() ? &past.entries[past.at] : nullptr;
+    if (entry != nullptr && entry->first_step <= info.step &&
+        entry->leaf.is_leaf() && !entry->leaf.tie_to && IsWanted(entry->leaf)) {
+      Put(entry->leaf, &entry->detail);
+    } else {
+      Remove(past.name);
+    }
+  }
+}
+
 absl::Status LeafSearch::Look(const Store& store,
                               const std::vector<StepInfo>& steps) {
   CKPTREE_RETURN_IF_ERROR(Bind(steps));
+  if (of_leaves_) LoadHistories(store, steps);
   const StepInfo* before = nullptr;
   bool before_is_loaded = false;
   for (const StepInfo& info : steps) {
@@ -191,6 +259,10 @@ absl::Status LeafSearch::Look(const Store& store,
 
 absl::StatusOr<bool> LeafSearch::Load(const Store& store,
                                       const StepInfo& info) {
+  if (!histories_.empty()) {
+    LoadFromHistories(info);
+    return true;
+  }
   absl::StatusOr<Step> step = store.OpenStep(AtStep(info.step, info.branch));
   if (IsStepGone(step.status())) return false;
   CKPTREE_RETURN_IF_ERROR(step.status());
@@ -228,15 +300,16 @@ absl::StatusOr<std::vector<LeafInfo>> LeafSearch::Wanted(
 }
 
 absl::Status LeafSearch::LoadAll(const Step& step) {
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> infos, Wanted(step));
+  CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafInfo> infos, Wanted(step));
   leaf_count_ = step.info().leaf_count;
   std::vector<LeafDetail> details;
   if (needs_details_) {
     CKPTREE_ASSIGN_OR_RETURN(details, step.Details(infos));
   }
   for (Leaf& leaf : leaves_) leaf.there = false;
+  if (leaves_.empty()) leaves_.reserve(infos.size());
   for (std::size_t i = 0; i < infos.size(); ++i) {
-    Put(infos[i], needs_details_ ? &details[i] : nullptr);
+    Put(std::move(infos[i]), needs_details_ ? &details[i] : nullptr);
   }
   for (Leaf& leaf : leaves_) {
     if (!leaf.there) Remove(leaf.info.name);
@@ -262,7 +335,7 @@ absl::Status LeafSearch::LoadChanges(const Step& step) {
   return absl::OkStatus();
 }
 
-void LeafSearch::Put(const LeafInfo& info, const LeafDetail* detail) {
+void LeafSearch::Put(LeafInfo info, const LeafDetail* detail) {
   const auto [place, fresh] = places_.emplace(info.name, leaves_.size());
   if (fresh) leaves_.emplace_back();
   Leaf& leaf = leaves_[place->second];
@@ -274,7 +347,7 @@ void LeafSearch::Put(const LeafInfo& info, const LeafDetail* detail) {
     values.push_back(ValueOf(name, info, detail));
   }
   if (!leaf.values.empty() && leaf.values == values) return;
-  leaf.info = info;
+  leaf.info = std::move(info);
   leaf.before = std::move(leaf.values);
   leaf.values = std::move(values);
   leaf.changed = turn_;
@@ -336,7 +409,7 @@ absl::Status LeafSearch::AskLeaves(const StepInfo& info) {
     const bool first = leaf.found == kNone;
     Hit(info, leaf.info.name, &leaf.found);
     if (!first) continue;
-    if (!needs_details_) {
+    if (!needs_details_ && histories_.empty()) {
       CKPTREE_ASSIGN_OR_RETURN(const LeafDetail detail,
                                step_->Detail(leaf.info.path));
       leaf.statistics = detail.statistics;

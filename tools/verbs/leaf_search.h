@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ckptree/history.h"
 #include "ckptree/store.h"
 #include "tools/output/expression.h"
 #include "tools/output/table.h"
@@ -72,6 +73,13 @@ class LeafSearch {
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
   absl::Status Bind(const std::vector<StepInfo>& steps);
+  // What the condition asks of a step.
+  std::map<std::string, Json, std::less<>> StepValues(
+      const StepInfo& info) const;
+  // Of a few leaves, all that they were in `steps` at once: without opening a
+  // step. Whatever is wrong, the steps say it.
+  void LoadHistories(const Store& store, const std::vector<StepInfo>& steps);
+  void LoadFromHistories(const StepInfo& info);
   bool CannotHold(const StepInfo& info) const;
   // The leaves of a step. False: it was removed since.
   absl::StatusOr<bool> Load(const Store& store, const StepInfo& info);
@@ -79,7 +87,7 @@ class LeafSearch {
   absl::Status LoadAll(const Step& step);
   absl::Status LoadChanges(const Step& step);
   bool IsWanted(const LeafInfo& leaf) const;
-  void Put(const LeafInfo& info, const LeafDetail* detail);
+  void Put(LeafInfo info, const LeafDetail* detail);
   void Remove(std::string_view name);
   absl::Status AskLeaves(const StepInfo& info);
   absl::StatusOr<bool> Holds(const Leaf* leaf) const;
@@ -93,7 +101,15 @@ class LeafSearch {
   bool of_before_ = false;          // of the step before,
   bool needs_details_ = false;      // and of what the records of leaves say.
   std::vector<std::string> names_;  // Of leaves, without "prev.".
+  std::vector<std::string> step_names_;
   std::map<std::string, Json, std::less<>> step_values_;
+
+  struct Past {
+    std::string name;
+    std::vector<HistoryEntry> entries;
+    std::size_t at = 0;  // The entry that was looked at last.
+  };
+  std::vector<Past> histories_;  // Of named_; none: steps are opened.
 
   // What is loaded. A turn is a step that was.
   std::optional<Step> step_;

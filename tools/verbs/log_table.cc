@@ -104,24 +104,35 @@ Table LogTable(std::span<const StepInfo> steps,
   table.rows_name = "steps";
   table.columns = LogColumns(metrics);
   if (!ages) table.columns[1].title = "COMMITTED";
-  std::vector<bool> needed;
+  // Rows are made for no more than is looked at: there may be many.
+  struct Need {
+    bool text = false;
+    bool value = false;
+  };
+  std::vector<Need> needs;
   for (const Column& column : table.columns) {
-    needed.push_back(every || options.Needs(column));
+    needs.push_back(
+        {every || options.Needs(column), every || options.NeedsValues(column)});
   }
-  const absl::Time now = NowForAges();
-  const bool exact = options.exact_bytes;
-  table.rows.reserve(steps.size());
-  for (const StepInfo& step : steps) {
-    std::vector<Cell> row;
-    row.reserve(needed.size() + 1);
-    // Rows are made for no more than is looked at: there may be many.
+  table.late_rows = steps.size();
+  table.make_row = [steps, &metrics, ages, needs, now = NowForAges(),
+                    exact = options.exact_bytes](std::size_t at,
+                                                 std::vector<Cell>* row) {
+    const StepInfo& step = steps[at];
     const auto add = [&](auto&& make) {
-      row.push_back(needed[row.size()] ? make() : NoCell());
+      row->push_back(needs[row->size()].text ? make() : NoCell());
+    };
+    const auto valued = [&] { return needs[row->size()].value; };
+    const auto text = [&](const std::string& of) -> Cell {
+      return valued() ? TextCell(of) : Cell{Json(), Escape(of)};
     };
     add([&] { return StepCell(step.step); });
     add([&]() -> Cell {
-      const std::string time = TimeText(step.committed);
-      return {Json(time), ages ? AgeText(step.committed, now) : time};
+      if (!valued() && ages) return {Json(), AgeText(step.committed, now)};
+      std::string time = TimeText(step.committed);
+      Json value = valued() ? Json(time) : Json();
+      return {std::move(value),
+              ages ? AgeText(step.committed, now) : std::move(time)};
     });
     add([&] { return BytesCell(step.new_bytes, exact); });
     add([&] {
@@ -142,12 +153,12 @@ Table LogTable(std::span<const StepInfo> steps,
     add([&]() -> Cell {
       Json object = Json::object();
       for (const auto& [name, value] : step.metrics) object[name] = value;
-      std::string text = JsonText(object, false);
-      return {std::move(object), std::move(text)};
+      std::string shown = JsonText(object, false);
+      return {std::move(object), std::move(shown)};
     });
     add([&] { return Tags(step); });
     add([&] { return Notes(step); });
-    add([&] { return TextCell(step.branch); });
+    add([&] { return text(step.branch); });
     add([&] { return CountCell(step.version); });
     add([&] { return CountCell(step.base); });
     add([&] { return CountCell(step.changed_leaves); });
@@ -158,17 +169,17 @@ Table LogTable(std::span<const StepInfo> steps,
     add([&]() -> Cell {
       return {Json(step.pinned), step.pinned ? "yes" : "no"};
     });
-    add([&] { return TextCell(step.digest); });
-    add([&] { return TextCell(step.saved_by); });
-    add([&] { return TextCell(step.note); });
-    table.rows.push_back(std::move(row));
-  }
+    add([&] { return text(step.digest); });
+    add([&] { return text(step.saved_by); });
+    add([&] { return text(step.note); });
+  };
   return table;
 }
 
 void AddGraph(const std::vector<StepInfo>& steps,
               const std::vector<BranchInfo>& branches, bool joints,
               Table* table) {
+  table->MakeRows();
   std::map<std::string, std::size_t, std::less<>> lane_of;
   std::vector<Lane> lanes;
   for (const BranchInfo& branch : branches) {

@@ -20,7 +20,8 @@ std::vector<std::string> MetricNames(const std::vector<StepInfo>& steps);
 
 // A row for each of `steps`, in their order; a column for each of `metrics`.
 // `ages`: people see how long ago a step was saved, not when. What `options` do
-// not look at is not filled in, but with `every`.
+// not look at is not filled in, but with `every`. The rows are made late: the
+// table holds on to `steps` and `metrics`.
 Table LogTable(std::span<const StepInfo> steps,
                const std::vector<std::string>& metrics, bool ages,
                const TableOptions& options, bool every = false);

@@ -63,26 +63,12 @@ absl::StatusOr<std::vector<std::optional<LeafDetail>>> FetchDetails(
   return details;
 }
 
-std::vector<Cell> DetailCells(const std::optional<LeafDetail>& detail,
-                              bool exact) {
-  const StatisticsCells statistics(detail ? detail->statistics : std::nullopt);
-  std::vector<Cell> cells = statistics.Take(
-      {"l2", "mean", "std", "min", "max", "nan", "inf", "zeros"});
-  if (detail) {
-    cells.push_back(StepCell(detail->since_step));
-    cells.push_back(TextCell(detail->digest));
-    cells.push_back(BytesCell(detail->stored_bytes, exact));
-  } else {
-    cells.insert(cells.end(), 3, NoCell());
-  }
-  return cells;
-}
-
+// Made late: the table holds on to `leaves`.
 absl::StatusOr<Table> LeafTable(const Step& step,
                                 const std::vector<LeafInfo>& leaves,
                                 const TableOptions& options, bool stats) {
   const bool every = NeedsDetails(options, stats);
-  const auto details = FetchDetails(step, leaves, [&](const LeafInfo& leaf) {
+  auto details = FetchDetails(step, leaves, [&](const LeafInfo& leaf) {
     return leaf.is_leaf() && (every || !KnownBytes(leaf));
   });
   if (!details.ok()) return details.status();
@@ -110,32 +96,48 @@ absl::StatusOr<Table> LeafTable(const Step& step,
   table.columns.push_back({.name = "tie_to"});
   table.columns.push_back({.name = "tag"});
 
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
+  const bool exact = options.exact_bytes;
+  table.late_rows = leaves.size();
+  table.make_row = [&leaves, details = *std::move(details), exact,
+                    needed = options.NeedsOf(table.columns)](
+                       std::size_t i, std::vector<Cell>* cells) {
     const LeafInfo& leaf = leaves[i];
-    const std::optional<LeafDetail>& detail = (*details)[i];
-    std::optional<std::uint64_t> bytes = KnownBytes(leaf);
-    if (!bytes && detail) bytes = detail->bytes;
+    const std::optional<LeafDetail>& detail = details[i];
     const bool array = leaf.dtype != DType::kNone;
-    Cell dtype = TextCell(array ? Name(leaf.dtype) : Name(leaf.kind));
-    if (!array) dtype.value = nullptr;
-    Cell shape =
-        array ? Cell{Json(leaf.shape), ShapeText(leaf.shape)} : NoCell();
-    Cell tie = NoCell();
-    if (leaf.tie_to) {
-      tie = TextCell(leaf.tie_to->Text());
-      shape.text = "-> " + tie.text;
+    RowMaker row(needed, cells);
+    row.Add([&] { return TextCell(leaf.name); });
+    row.Add([&] {
+      Cell dtype = TextCell(array ? Name(leaf.dtype) : Name(leaf.kind));
+      if (!array) dtype.value = nullptr;
+      return dtype;
+    });
+    row.Add([&] {
+      Cell shape =
+          array ? Cell{Json(leaf.shape), ShapeText(leaf.shape)} : NoCell();
+      if (leaf.tie_to) shape.text = "-> " + Escape(leaf.tie_to->Text());
+      return shape;
+    });
+    row.Add([&] {
+      std::optional<std::uint64_t> bytes = KnownBytes(leaf);
+      if (!bytes && detail) bytes = detail->bytes;
+      return bytes ? BytesCell(*bytes, exact) : NoCell();
+    });
+    const StatisticsCells statistics(detail ? detail->statistics
+                                            : std::nullopt);
+    for (const std::string_view name :
+         {"l2", "mean", "std", "min", "max", "nan", "inf", "zeros"}) {
+      row.Add([&] { return statistics.Of(name); });
     }
-    std::vector<Cell> row = {
-        TextCell(leaf.name), std::move(dtype), std::move(shape),
-        bytes ? BytesCell(*bytes, options.exact_bytes) : NoCell()};
-    for (Cell& cell : DetailCells(detail, options.exact_bytes)) {
-      row.push_back(std::move(cell));
-    }
-    row.push_back(TextCell(Name(leaf.kind)));
-    row.push_back(std::move(tie));
-    row.push_back(leaf.tag.empty() ? NoCell() : TextCell(leaf.tag));
-    table.rows.push_back(std::move(row));
-  }
+    row.Add([&] { return detail ? StepCell(detail->since_step) : NoCell(); });
+    row.Add([&] { return detail ? TextCell(detail->digest) : NoCell(); });
+    row.Add([&] {
+      return detail ? BytesCell(detail->stored_bytes, exact) : NoCell();
+    });
+    row.Add([&] { return TextCell(Name(leaf.kind)); });
+    row.Add(
+        [&] { return leaf.tie_to ? TextCell(leaf.tie_to->Text()) : NoCell(); });
+    row.Add([&] { return leaf.tag.empty() ? NoCell() : TextCell(leaf.tag); });
+  };
   return table;
 }
 

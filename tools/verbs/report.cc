@@ -15,6 +15,7 @@
 #include "tools/output/byte_sink.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
+#include "tools/output/new_file.h"
 #include "tools/output/quantity.h"
 #include "tools/report/page.h"
 #include "tools/report/report_data.h"
@@ -51,15 +52,9 @@ absl::StatusOr<int> RunReport(Session& session) {
                     "write it to a file: `ckptree report -o run.html`");
   }
   ReportOptions options;
-  for (const char* flag : {"keys", "hist"}) {
-    for (const std::string& glob : session.arguments().All(flag)) {
-      if (absl::Status status = ValidateGlob(glob); !status.ok()) {
-        return WithHint(status, "`*` is any run in one part, `**` any parts");
-      }
-    }
-  }
   options.keys = session.arguments().All("keys");
   options.histograms = session.arguments().All("hist");
+  if (absl::Status status = CheckNames(options); !status.ok()) return status;
   const auto leaf_steps = session.arguments().Number("leaf-steps");
   if (!leaf_steps.ok()) return leaf_steps.status();
   if (*leaf_steps && **leaf_steps < 2) {
@@ -93,6 +88,7 @@ absl::StatusOr<int> RunReport(Session& session) {
     session.out().Write(*page);
     return kExitOk;
   }
+  RemoveAbandonedBeside(path);
   absl::StatusOr<NewFile> file = NewFile::Create(path);
   if (!file.ok()) return file.status();
   ByteSink sink(file->descriptor());

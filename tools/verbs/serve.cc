@@ -17,7 +17,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "ckptree/path.h"
 #include "tools/line/command.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
@@ -91,13 +90,7 @@ absl::StatusOr<int> RunServe(Session& session) {
   ReportOptions options;
   options.keys = session.arguments().All("keys");
   options.histograms = session.arguments().All("hist");
-  for (const auto* globs : {&options.keys, &options.histograms}) {
-    for (const std::string& glob : *globs) {
-      if (absl::Status status = ValidateGlob(glob); !status.ok()) {
-        return WithHint(status, "`*` is any run in one part, `**` any parts");
-      }
-    }
-  }
+  if (absl::Status status = CheckNames(options); !status.ok()) return status;
   options.cancelled = Interrupted;
   const absl::StatusOr<Store*> store = session.OpenStore();
   if (!store.ok()) return store.status();

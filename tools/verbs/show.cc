@@ -172,8 +172,13 @@ Sheet StepSheet(const StepInfo& info, const StepMetadata& metadata,
   if (info.pinned) sheet.Add("pinned", "yes");
   sheet.Add("note", info.note);
   sheet.Add("committed", WhenText(info.committed));
-  sheet.Add("staged after", DurationText(info.staged - info.begun));
-  sheet.Add("committed after", DurationText(info.committed - info.begun));
+  if (info.committed - info.begun < absl::Hours(24)) {
+    sheet.Add("staged after", DurationText(info.staged - info.begun));
+    sheet.Add("committed after", DurationText(info.committed - info.begun));
+  } else {
+    // Saved before, elsewhere: the step was given its time.
+    sheet.Add("time", WhenText(info.begun));
+  }
   sheet.Add("leaves", absl::StrFormat("%d, %d of them changed", info.leaf_count,
                                       info.changed_leaves));
   sheet.Add("size", SizeText(info.logical_bytes, exact));

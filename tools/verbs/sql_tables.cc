@@ -298,18 +298,26 @@ absl::StatusOr<std::unique_ptr<SqlRows>> LeavesOf(const Store& store,
 class HistoryRows final : public SqlRows {
  public:
   struct Row {
-    StepInfo info;
-    std::shared_ptr<const HistoryEntry> entry;
+    std::size_t step;
+    std::size_t history, entry;
   };
-  explicit HistoryRows(std::vector<Row> rows) : rows_(std::move(rows)) {}
+  using Histories = std::vector<std::vector<HistoryEntry>>;
+  HistoryRows(std::vector<StepInfo> steps, Histories histories,
+              std::vector<Row> rows)
+      : steps_(std::move(steps)),
+        histories_(std::move(histories)),
+        rows_(std::move(rows)) {}
   absl::StatusOr<bool> Next() override { return ++at_ <= rows_.size(); }
   SqlValue Column(int column) const override {
     const Row& row = rows_[at_ - 1];
-    return LeafRows::StatisticsColumn(row.info, row.entry->leaf,
-                                      row.entry->detail, column);
+    const HistoryEntry& entry = histories_[row.history][row.entry];
+    return LeafRows::StatisticsColumn(steps_[row.step], entry.leaf,
+                                      entry.detail, column);
   }
 
  private:
+  const std::vector<StepInfo> steps_;
+  const Histories histories_;  // Of each branch.
   const std::vector<Row> rows_;
   std::size_t at_ = 0;
 };
@@ -323,10 +331,9 @@ absl::StatusOr<std::unique_ptr<SqlRows>> StatisticsRows(
                                       true);
   }
   std::vector<HistoryRows::Row> rows;
+  HistoryRows::Histories histories;
   const absl::StatusOr<Path> path = Path::Parse(*wanted.key);
-  if (!path.ok() || path->empty()) {
-    return std::make_unique<HistoryRows>(std::move(rows));
-  }
+  if (!path.ok() || path->empty()) steps.clear();
   for (std::size_t at = 0; at < steps.size();) {
     HistoryOptions options;
     options.branch = steps[at].branch;
@@ -339,12 +346,10 @@ absl::StatusOr<std::unique_ptr<SqlRows>> StatisticsRows(
     }
     CKPTREE_RETURN_IF_ERROR(entries.status());
     std::size_t entry = 0;
-    std::shared_ptr<const HistoryEntry> shared;
     for (; at < steps.size() && steps[at].branch == options.branch; ++at) {
       while (entry < entries->size() &&
              (*entries)[entry].last_step < steps[at].step) {
         ++entry;
-        shared = nullptr;
       }
       if (entry == entries->size()) continue;
       const HistoryEntry& found = (*entries)[entry];
@@ -353,13 +358,12 @@ absl::StatusOr<std::unique_ptr<SqlRows>> StatisticsRows(
           found.leaf.name != *wanted.key) {
         continue;
       }
-      if (shared == nullptr) {
-        shared = std::make_shared<const HistoryEntry>(found);
-      }
-      rows.push_back({std::move(steps[at]), shared});
+      rows.push_back({at, histories.size(), entry});
     }
+    histories.push_back(*std::move(entries));
   }
-  return std::make_unique<HistoryRows>(std::move(rows));
+  return std::make_unique<HistoryRows>(std::move(steps), std::move(histories),
+                                       std::move(rows));
 }
 
 constexpr SqlTable kSqlTables[] = {

@@ -112,18 +112,28 @@ absl::StatusOr<int> RunStat(Session& session) {
       total->elements += elements;
       total->bytes += detail.bytes;
     }
-    std::vector<Cell> row = {TextCell(leaf.name), TypeCell(leaf),
-                             CountCell(elements)};
-    for (Cell& cell : StatisticsCells(detail.statistics)
-                          .Take({"l2", "mean", "std", "min", "max", "nan",
-                                 "inf", "zeros"})) {
-      row.push_back(std::move(cell));
-    }
-    row.push_back(TextCell(Name(leaf.dtype)));
-    row.push_back({Json(leaf.shape), ShapeText(leaf.shape)});
-    row.push_back(BytesCell(detail.bytes, options->exact_bytes));
-    table.rows.push_back(std::move(row));
   }
+  const std::vector<bool> needed = options->NeedsOf(table.columns);
+  table.late_rows = arrays->size();
+  table.make_row = [&](std::size_t i, std::vector<Cell>* cells) {
+    const LeafInfo& leaf = (*arrays)[i];
+    const LeafDetail& detail = (*details)[i];
+    RowMaker row(needed, cells);
+    row.Add([&] { return TextCell(leaf.name); });
+    row.Add([&] { return TypeCell(leaf); });
+    row.Add([&] {
+      return CountCell(
+          static_cast<std::uint64_t>(ElementCount(leaf.shape).value_or(0)));
+    });
+    const StatisticsCells statistics(detail.statistics);
+    for (const std::string_view name :
+         {"l2", "mean", "std", "min", "max", "nan", "inf", "zeros"}) {
+      row.Add([&] { return statistics.Of(name); });
+    }
+    row.Add([&] { return TextCell(Name(leaf.dtype)); });
+    row.Add([&] { return Cell{Json(leaf.shape), ShapeText(leaf.shape)}; });
+    row.Add([&] { return BytesCell(detail.bytes, options->exact_bytes); });
+  };
   Json by_dtype = Json::object();
   std::string line =
       absl::StrFormat("%s: %s, %s", StepText(step->info().branch, step->step()),

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "tools/line/command.h"
 #include "tools/line/step_range.h"
@@ -192,8 +193,12 @@ absl::StatusOr<int> RunVerify(Session& session) {
     }
     if (damaged) {
       session.out().Write(
-          absl::StrFormat("`ckptree repair %s` says what can be mended\n",
-                          Escape(session.directory())));
+          absl::StrContains(session.directory(), "://")
+              ? "put back from a copy what is damaged there; `ckptree repair` "
+                "takes the directory of the run, or one that its remote was "
+                "fetched into\n"
+              : absl::StrFormat("`ckptree repair %s` says what can be mended\n",
+                                Escape(session.directory())));
     }
   }
   return damaged ? kExitNegative : kExitOk;

@@ -153,6 +153,12 @@ struct StoreOptions {
   // whom it is open for writing with a remote.
   absl::Duration remote_grace = absl::Hours(1);
 
+  // Asked ten times a second, by any thread, while an open, a Refresh() or a
+  // Close() waits for an object store: once it says so, these end with
+  // kCancelled, and a Close() leaves what was not shipped to the next open.
+  // Null: never.
+  std::function<bool()> cancelled = {};
+
   HostAllocator host_allocator = {};  // Null: the system's.
 
   // Null: warnings and errors go to standard error.

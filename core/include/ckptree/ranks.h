@@ -57,7 +57,10 @@ struct RankOptions {
   // How long Open() waits for the other ranks, which may start much later.
   absl::Duration open_deadline = absl::Minutes(10);
   // How to open the store; `read_only` is decided by the rank, and
-  // create_if_missing counts on rank 0.
+  // create_if_missing counts on rank 0. So do `remote` and take_over: rank 0
+  // ships what all ranks save, from the folder that all of them see. `durable`
+  // must be the same on all: where it is kRemote no rank hears of a step before
+  // the remote has it.
   StoreOptions store = {};
 };
 

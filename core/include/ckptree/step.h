@@ -94,7 +94,10 @@ struct PartInfo {
 
 // The larger things said of a step, in a record of their own that is read on
 // demand. `lineage` says where the step comes from: host, process, command and
-// whatever the caller added (StepBuilder::SetLineage).
+// whatever the caller added (StepBuilder::SetLineage). Of the command, values
+// of options whose name says key, secret, token, password or credential are
+// `***`, and so is what stands before the `@` of an address; secrets that stand
+// elsewhere in it are kept: replace it by SetLineage("command", ...).
 struct StepMetadata {
   // Name and kind ("tree", "json", "proto", "files") of top-level subtrees.
   std::vector<std::pair<std::string, std::string>> items = {};

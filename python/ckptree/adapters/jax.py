@@ -302,7 +302,7 @@ def load(
     """Arrays of leaves, as Loader.load() says. Each box that a device wants is
     read once, whatever number of devices want it."""
     changed: dict[int, str] = {}
-    on_devices: list[list[Any]] = [[] for _ in requests]
+    arrays: list[Any] = [None] * len(requests)
     batch: list[_Job] = []
     size = 0
     sent: list[Any] = []
@@ -319,8 +319,10 @@ def load(
     with without_collection():
         _check_dtypes(requests)
         groups, others = jax_alike.find(requests)
+        # Of each that does not come as one of very many.
+        on_devices: dict[int, list[Any]] = {i: [] for i in others}
     for group in groups:
-        jax_alike.load(step, requests, group, on_devices)
+        jax_alike.load(step, requests, group, arrays)
     for i in others:
         request = requests[i]
         jobs = _jobs(i, request.info, request.place)
@@ -341,10 +343,8 @@ def load(
             size += job_bytes
     run()
     with without_collection():
-        arrays = [
-            _assemble(request, parts)
-            for request, parts in zip(requests, on_devices)
-        ]
+        for i, parts in on_devices.items():
+            arrays[i] = _assemble(requests[i], parts)
     return arrays, changed
 
 
@@ -419,7 +419,7 @@ def _run(
     step: _engine.Step,
     requests: Sequence[Request],
     jobs: list[_Job],
-    on_devices: list[list[Any]],
+    on_devices: dict[int, list[Any]],
     changed: dict[int, str],
 ) -> list[Any]:
     """Reads the boxes of `jobs` in one pass and sends them to their devices;
@@ -472,7 +472,7 @@ def _load_large(
     step: _engine.Step,
     requests: Sequence[Request],
     job: _Job,
-    on_devices: list[list[Any]],
+    on_devices: dict[int, list[Any]],
     changed: dict[int, str],
 ) -> None:
     """A box that is put together on its devices, piece by piece."""

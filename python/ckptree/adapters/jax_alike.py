@@ -96,9 +96,9 @@ def load(
     step: _engine.Step,
     requests: Sequence[Request],
     group: Sequence[int],
-    on_devices: list[list[Any]],
+    arrays: list[Any],
 ) -> None:
-    """Arrays of one shape, type and place."""
+    """Arrays of one shape, type and place, into their places in `arrays`."""
     info, place = requests[group[0]].info, requests[group[0]].place
     dtype = dtypes.to_numpy(info.dtype)
     row = dtype.itemsize * math.prod(info.shape)
@@ -125,7 +125,7 @@ def load(
                 for array in _apart(block)
             )
             for i, array in zip(some, made):
-                on_devices[i].append(array)
+                arrays[i] = array
 
 
 def _each(block: Any) -> Any:

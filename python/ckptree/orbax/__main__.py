@@ -8,9 +8,10 @@ import argparse
 import pathlib
 import sys
 
+import ckptree
 from ckptree.lending import add_verbs, lend, say_steps
 from ckptree.orbax import _lending
-from ckptree.orbax._transfer import export_orbax, import_checkpoint
+from ckptree.orbax._transfer import export_orbax, import_steps
 from ckptree.progress import steps_on_stderr
 
 
@@ -33,8 +34,15 @@ def main(arguments: list[str] | None = None) -> int:
             "--step",
             type=int,
             action="append",
-            help="only this step; may be given again",
+            help="only this step; may be given again. Of one checkpoint the "
+            "number it gets in a store of several",
         )
+        if name == "import":
+            verb.add_argument(
+                "--new",
+                action="store_true",
+                help="leave one checkpoint out where the store has such a step",
+            )
         verb.add_argument(
             "--json", action="store_true", help="the steps, for programs"
         )
@@ -43,23 +51,38 @@ def main(arguments: list[str] | None = None) -> int:
     if given.verb == "lend":
         source = pathlib.Path(given.source)
         return lend(lambda: _lending.find(source))
-    move = import_checkpoint if given.verb == "import" else export_orbax
     try:
         if given.verb == "write":
             _lending.write(given.source, given.destination)
             return 0
-        steps = move(
-            given.source,
-            given.destination,
-            steps=given.step,
-            progress=steps_on_stderr(),
-        )
+        if given.verb == "import":
+            steps = import_steps(
+                given.source,
+                given.destination,
+                given.step,
+                progress=steps_on_stderr(),
+                new=given.new,
+            )
+        else:
+            steps = export_orbax(
+                given.source,
+                given.destination,
+                steps=given.step,
+                progress=steps_on_stderr(),
+            )
     except KeyboardInterrupt:
         print(
             "stopped: what was moved stays; the same call goes on",
             file=sys.stderr,
         )
         return 130
+    except ckptree.AlreadyExistsError as error:
+        print(
+            f"python -m ckptree.orbax: {error}: --step N gives it another "
+            "number, --new leaves it out",
+            file=sys.stderr,
+        )
+        return 1
     except (OSError, ValueError, NotImplementedError, ImportError) as error:
         print(f"python -m ckptree.orbax: {error}", file=sys.stderr)
         return 1

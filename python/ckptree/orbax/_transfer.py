@@ -7,12 +7,12 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any, Iterable
+from typing import TYPE_CHECKING, Any, Iterable, NamedTuple
 
 import numpy as np
 
 import ckptree
-from ckptree.errors import CorruptionError
+from ckptree.errors import AlreadyExistsError, CorruptionError
 from ckptree.orbax import _flax_files, _items, _place, _saving
 from ckptree.orbax._document_handlers import json_item
 from ckptree.orbax._items import About, Item
@@ -71,16 +71,38 @@ def import_checkpoint(
     already is left as it is, so that an import that was interrupted can go on.
     Steps keep their times, by which policies order them. `verify` reads each
     step back from the disk when it is saved; CorruptionError names it.
+
+    One checkpoint with one number in `steps` is saved as that step, of a store
+    that may have others; AlreadyExistsError: it has this one.
     """
+    return import_steps(source, destination, steps, progress, verify)
+
+
+def import_steps(
+    source: PathLike,
+    destination: PathLike,
+    steps: Iterable[int] | None,
+    progress: Progress = None,
+    verify: bool = True,
+    *,
+    new: bool = False,
+) -> list[int]:
+    """As import_checkpoint(). `new`: one checkpoint, too, is left out where
+    the store has such a step."""
     root = pathlib.Path(local_path(source)).absolute()
     destination = local_path(destination)
+    if not root.is_file() and not root.is_dir():
+        raise FileNotFoundError(f"there is no directory {root}")
+    one = root.is_file() or _is_checkpoint(root)
+    if one and steps is not None:
+        return [_import_as(root, destination, list(steps), new, verify)]
+    if one and new and _has_step(destination, _place.ONLY_STEP):
+        return [_place.ONLY_STEP]
     if root.is_file():
         _saving.save(destination, _read_file(root))
         _verify_all(destination, verify)
         return [_place.ONLY_STEP]
-    if not root.is_dir():
-        raise FileNotFoundError(f"there is no directory {root}")
-    if _is_checkpoint(root):
+    if one:
         ocp = _orbax()
         items = _read_items(ocp, root)
         custom = _custom_metadata(ocp, root)
@@ -107,6 +129,40 @@ def import_checkpoint(
             chosen, pathlib.Path(os.fspath(destination)), meter, verify
         )
     return [step.step for step in chosen]
+
+
+def _has_step(directory: PathLike, step: int) -> bool:
+    if not _place.is_store(directory):
+        return False
+    with ckptree.open(directory) as store:
+        return step in store
+
+
+def _import_as(
+    root: pathlib.Path,
+    destination: PathLike,
+    steps: list[int],
+    new: bool,
+    verify: bool,
+) -> int:
+    """One checkpoint, or one file, as the only one of `steps`."""
+    if len(steps) != 1:
+        raise ValueError(f"{root} is one checkpoint: it gets one number")
+    (step,) = steps
+    if _has_step(destination, step):
+        if new:
+            return step
+        raise AlreadyExistsError(f"step {step} is there already")
+    # No store is made where there is nothing to put into it.
+    if root.is_file():
+        read = _Read(_read_file(root), {}, {})
+    else:
+        read = _read_step(_orbax(), root)
+    pathlib.Path(destination).parent.mkdir(parents=True, exist_ok=True)
+    with ckptree.Store(destination) as store:
+        _save(store, step, read, _time(root))
+        _verify(store, step, verify)
+    return step
 
 
 def _import_manager(
@@ -177,8 +233,8 @@ def _import_flax(
                 if found.path.is_dir():
                     _import_step(_orbax(), store, found.step, found.path)
                 else:
-                    items, time = _read_file(found.path), _time(found.path)
-                    _save(store, found.step, items, {}, {}, time)
+                    read = _Read(_read_file(found.path), {}, {})
+                    _save(store, found.step, read, _time(found.path))
                 _verify(store, found.step, verify)
         if meter is not None:
             meter(done, len(chosen))
@@ -232,9 +288,21 @@ def _is_checkpoint(path: pathlib.Path) -> bool:
     ).exists()
 
 
+class _Read(NamedTuple):
+    """What a step is made of."""
+
+    items: dict[str, Item]
+    metrics: dict[str, float]
+    custom: dict[str, Any]
+
+
 def _import_step(
     ocp: Any, store: ckptree.Store, step: int, folder: pathlib.Path
 ) -> None:
+    _save(store, step, _read_step(ocp, folder), _time(folder))
+
+
+def _read_step(ocp: Any, folder: pathlib.Path) -> _Read:
     items = _read_items(ocp, folder)
     metrics = {}
     if _items.METRICS in items:
@@ -244,23 +312,15 @@ def _import_step(
         if isinstance(found, dict):
             # The others are in the item.
             metrics = ordered_metrics(found)
-    custom = _custom_metadata(ocp, folder)
-    _save(store, step, items, metrics, custom, _time(folder))
+    return _Read(items, metrics, _custom_metadata(ocp, folder))
 
 
-def _save(
-    store: ckptree.Store,
-    step: int,
-    items: dict[str, Item],
-    metrics: dict[str, float],
-    custom: dict[str, Any],
-    time_ns: int,
-) -> None:
+def _save(store: ckptree.Store, step: int, read: _Read, time_ns: int) -> None:
     store.save(
         step,
-        _items.states(items),
-        metrics=metrics,
-        metadata=_items.about(items, custom),
+        _items.states(read.items),
+        metrics=read.metrics,
+        metadata=_items.about(read.items, read.custom),
         time=time_ns / 1e9,
     ).result()
 

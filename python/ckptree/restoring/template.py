@@ -223,17 +223,33 @@ class Like(Restoring):
     def ask_all(self) -> dict[str, Request]:
         if self.renames or self.options["partial"]:
             return super().ask_all()
-        # As ask() has it of what is nowhere in the step, for very many.
+        # As ask() has it of what is nowhere in the step, and of what is asked
+        # for and found as a leaf before, for very many.
         asked = {}
         listed, implied = self.there.listed, self.there.implied
-        note = self.differences.append
+        found = {} if self.places is not None else self.there.leaves
+        known: dict[Any, tuple[Any, ...]] = {}  # A request without its leaf.
+        note, new = self.differences.append, tuple.__new__
         for name, leaf in self.leaves.items():
-            if name not in listed and name not in implied:
+            info = found.get(name)
+            if info is None and name not in listed and name not in implied:
                 note(name)
                 continue
+            if info is not None and leaf.like is None:
+                # Those that are alike are one object, which adapters keep;
+                # whatever else a side looks at is in `like`.
+                key = id(leaf), info.kind, info.dtype, info.shape, info.tag
+                rest = known.get(key)
+                if rest is not None:
+                    asked[name] = new(Request, (info, *rest))
+                    continue
+            else:
+                key = None
             request = self.ask(name, leaf)
             if request is not None:
                 asked[name] = request
+                if key is not None:
+                    known[key] = request[1:]
         return asked
 
     def ask(self, name: str, leaf: Expected) -> Request | None:

@@ -68,6 +68,11 @@ def main(arguments: list[str] | None = None) -> int:
         "training_args.bin; may be given again",
     )
     verb.add_argument(
+        "--new",
+        action="store_true",
+        help="leave it out where the store has such a step",
+    )
+    verb.add_argument(
         "--json", action="store_true", help="the steps, for programs"
     )
     verb = add_verbs(verbs)
@@ -88,11 +93,11 @@ def main(arguments: list[str] | None = None) -> int:
         # No store is made where there is nothing to put into it.
         source = pathlib.Path(local_path(given.source))
         found = _found.look(source, given.format, given.skip)
-        if (
-            given.step is None
-            and not isinstance(found, dict)
-            and _found.number_of(source) is None
-        ):
+        several = isinstance(found, dict)
+        number = given.step
+        if number is None and not several:
+            number = _found.number_of(source)
+        if number is None and not several:
             raise ckptree.InvalidArgumentError(
                 f"{source}: its name does not end with the number of a "
                 "step: --step N says it"
@@ -100,15 +105,18 @@ def main(arguments: list[str] | None = None) -> int:
         if not pathlib.Path(given.destination).exists():
             made = pathlib.Path(given.destination)
         with ckptree.Store(given.destination) as store:
-            steps = import_checkpoint(
-                store,
-                given.source,
-                step=given.step,
-                format=given.format,
-                item=given.item,
-                skip=given.skip,
-                progress=steps_on_stderr(),
-            )
+            if given.new and number is not None and number in store:
+                steps = [number]
+            else:
+                steps = import_checkpoint(
+                    store,
+                    given.source,
+                    step=given.step,
+                    format=given.format,
+                    item=given.item,
+                    skip=given.skip,
+                    progress=steps_on_stderr(),
+                )
     except KeyboardInterrupt:
         print(
             "stopped: what was saved stays; the same call goes on",
@@ -126,7 +134,10 @@ def main(arguments: list[str] | None = None) -> int:
         said = str(error)
         if isinstance(error, ckptree.AlreadyExistsError):
             # What it advises are arguments of a call.
-            said = f"{said.partition(':')[0]}: --step N gives it another number"
+            said = (
+                f"{said.partition(':')[0]}: --step N gives it another number, "
+                "--new leaves it out"
+            )
         if made is not None:
             _remove_empty(made)
         print(f"python -m ckptree.torch: {said}", file=sys.stderr)

@@ -264,6 +264,8 @@ def _check(folder: pathlib.Path, found: Metadata) -> None:
             raise CorruptionError(f"{path} is damaged: {name}: {about!r}")
         if any(index not in found.storage_data for index in wanted):
             raise CorruptionError(f"{path} does not say where {name} is")
+        if isinstance(about, TensorStorageMetadata):
+            _check_bytes(path, name, about, found)
 
 
 def _check_tensor(
@@ -288,6 +290,23 @@ def _check_tensor(
             f"{path}: the chunks of {name} are not the whole of "
             f"{list(size)}: they have {covered} elements"
         )
+
+
+def _check_bytes(
+    path: pathlib.Path, name: str, about: TensorStorageMetadata, found: Metadata
+) -> None:
+    """No memory is taken for what the file does not have: DCP writes all
+    elements of a tensor, also of one whose elements share memory."""
+    for chunk in about.chunks:
+        info = found.storage_data[MetadataIndex(name, chunk.offsets)]
+        if getattr(info, "transform_descriptors", None):
+            continue  # Compressed.
+        size = math.prod(chunk.sizes) * about.properties.dtype.itemsize
+        if size > info.length:
+            raise CorruptionError(
+                f"{path}: {name} is said to have {size} bytes in "
+                f"{info.length} of {info.relative_path}"
+            )
 
 
 def _overlap(boxes: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> bool:

@@ -43,13 +43,14 @@ def read(path: pathlib.Path) -> Any:
     them is in memory before it is used.
 
     UnsupportedError: loading it would execute code; all names that it asks for
-    are told. CorruptionError: the file is cut, or its sizes are not right.
+    are told; or a tensor of few bytes would take many. CorruptionError: the
+    file is cut, or its sizes are not right.
     """
     try:
         # Files from before PyTorch 1.6 cannot be mapped.
         mapped = zipfile.is_zipfile(path)
         with arrays_of_numpy():
-            return torch.load(
+            state = torch.load(
                 path, map_location="cpu", weights_only=True, mmap=mapped
             )
     except (MemoryError, FileNotFoundError, PermissionError):
@@ -71,6 +72,36 @@ def read(path: pathlib.Path) -> Any:
         raise CorruptionError(
             f"{path} is cut or damaged, or no file of torch.save(): {said}"
         ) from error
+    most = max(_SMALL, path.stat().st_size)
+    for name, tensor in _tensors_in(state, ""):
+        size = tensor.numel() * tensor.element_size()
+        held = tensor.untyped_storage().nbytes()
+        if size > most and size > held:
+            raise UnsupportedError(
+                f"{path}: {name or 'the tensor'} has {held} bytes there and "
+                f"would take {size}: its elements share memory, as expand() "
+                f"makes them, and {most} is the most that such a tensor may "
+                "take. Save it without expand()"
+            )
+    return state
+
+
+# The most that a tensor may take whose elements share memory, where its file is
+# smaller: a file of some bytes could ask for all the memory there is.
+_SMALL = 64 << 20
+
+
+def _tensors_in(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """Those of one memory, of dicts, lists and tuples, by their names."""
+    if isinstance(value, torch.Tensor):
+        if value.layout == torch.strided and not value.is_meta:
+            yield name, value
+    elif isinstance(value, dict):
+        for key, child in value.items():
+            yield from _tensors_in(child, f"{name}/{key}" if name else str(key))
+    elif isinstance(value, (list, tuple)):
+        for i, child in enumerate(value):
+            yield from _tensors_in(child, f"{name}/[{i}]" if name else f"[{i}]")
 
 
 def _code_in(path: pathlib.Path) -> list[str]:

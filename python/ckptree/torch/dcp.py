@@ -79,7 +79,7 @@ from ckptree.errors import (
 )
 from ckptree.handle import SaveHandle
 from ckptree.metadata import to_json
-from ckptree.paths import local_path
+from ckptree.paths import local_path, place_to_read
 from ckptree.selector import SELECTOR, Selector, selector_text
 from ckptree.store import Store
 from ckptree.torch._dcp_items import (
@@ -121,10 +121,16 @@ class _Attempt(NamedTuple):
 class _Opened(Closing):
     """The store of a writer or reader: the caller's, or opened by its path."""
 
-    def __init__(self, store: Store | str | os.PathLike[str]) -> None:
+    def __init__(
+        self, store: Store | str | os.PathLike[str], *, reads: bool = False
+    ) -> None:
         self._given = store if isinstance(store, Store) else None
         self.path = (
-            store.path if isinstance(store, Store) else local_path(store)
+            store.path
+            if isinstance(store, Store)
+            else place_to_read(store)
+            if reads
+            else local_path(store)
         )
         self._opened: Store | None = None
 
@@ -516,7 +522,8 @@ class StoreReader(Closing, StorageReader):  # type: ignore[misc]
     Parameters
     ----------
     store : str, os.PathLike or Store
-        The directory of the store, or an open one.
+        The directory of the store, its address in an object store, or an open
+        one.
     cast : bool
         Tensors are converted to the types of those that they are loaded into,
         whatever is lost.
@@ -550,7 +557,7 @@ class StoreReader(Closing, StorageReader):  # type: ignore[misc]
         self, store: Store | str | os.PathLike[str], *, cast: bool = False
     ) -> None:
         super().__init__()
-        self._store = _Opened(store)
+        self._store = _Opened(store, reads=True)
         self._cast = cast
         self._selector: Selector = "latest"
         self._step: Step | None = None

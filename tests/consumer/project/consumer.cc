@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Saves a step, reads it back and lists it; prints the version and the step.
+// Saves a step, reads it back and lists it; prints the version and the step. Of
+// an address, like s3://bucket/run, prints why it cannot be opened.
 
 #include <cstddef>
 #include <cstdint>
@@ -77,6 +78,16 @@ int Run(const std::string& directory) {
   return 0;
 }
 
+int Refused(const std::string& address) {
+  const auto store = ckptree::Store::Open(address, {.read_only = true});
+  std::printf("%s\n", store.status().ToString().c_str());
+  return store.ok() ? 5 : 0;
+}
+
 }  // namespace
 
-int main(int argc, char** argv) { return argc == 2 ? Run(argv[1]) : 3; }
+int main(int argc, char** argv) {
+  if (argc != 2) return 3;
+  const std::string store = argv[1];
+  return store.find("://") == store.npos ? Run(store) : Refused(store);
+}

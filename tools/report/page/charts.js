@@ -5,7 +5,7 @@ const charts = new Set();
 let run = null;
 let range = [0, 1];  // Numbers of steps, both shown.
 
-// NaN and tags, as lines across a chart.
+// NaN, tags and branches, as lines across a chart.
 const marks = {
   id: "marks",
   afterDatasetsDraw(chart) {
@@ -27,12 +27,10 @@ const marks = {
     ctx.font = "11px system-ui, sans-serif";
     ctx.textBaseline = "top";
     let free = -Infinity;  // Where the next name of a tag fits.
-    for (const told of chart.options.plugins.marks.names ? run.steps.told :
-                                                            []) {
-      if (told.tags.length === 0) continue;
-      const at = line(run.steps.step[told.at], color("tag"), [3, 3], 1);
+    for (const place of chart.options.plugins.marks.names ? run.named : []) {
+      const at = line(run.steps.step[place], color("tag"), [3, 3], 1);
       if (Number.isNaN(at)) continue;
-      const text = clipped(shown(told.tags.join(", ")), 18);
+      const text = clipped(shown(run.namesAt(place).join(", ")), 18);
       const width = ctx.measureText(text).width;
       const left = Math.min(at + 3, area.right - width);
       if (left < free) continue;
@@ -77,7 +75,8 @@ function byteTicks(most) {
   return Math.max(nice * unit, 1);
 }
 
-// A chart of `series`: {label, color, x, y, fill, width, stepped}, in a box.
+// A chart of `series`: {label, color, x, y, fill, width, dashes, stepped}, in a
+// box.
 // Values that are no numbers are left out: marks show where.
 class StepChart {
   constructor(box, series, options = {}) {
@@ -105,8 +104,8 @@ class StepChart {
       return {
         label: one.label, data, borderColor: color(one.color),
         backgroundColor: color(one.ground ?? one.color),
-        borderWidth: one.width ?? 1.6, fill: one.fill ?? false,
-        stepped: one.stepped ?? false,
+        borderWidth: one.width ?? 1.6, borderDash: one.dashes ?? [],
+        fill: one.fill ?? false, stepped: one.stepped ?? false,
         // A lone step is a point.
         pointRadius: data.length < 2 ? 3 : data.length <= 60 ? 1.5 : 0,
         pointHitRadius: 8, pointHoverRadius: 4, tension: 0,
@@ -177,8 +176,8 @@ class StepChart {
     const parts = [`step ${value}`];
     if (at >= 0) {
       parts.push(time(run.steps.time[at]));
-      const tags = run.told.get(at)?.tags ?? [];
-      if (tags.length) parts.push(shown(tags.join(", ")));
+      const names = run.namesAt(at);
+      if (names.length) parts.push(shown(names.join(", ")));
       if (run.isBad(at)) parts.push("NaN or Inf");
     }
     return parts.filter(Boolean).join(" · ");

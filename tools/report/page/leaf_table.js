@@ -98,7 +98,7 @@ function fillSteps(select, otherwise) {
   const options = [];
   for (let c = run.columns - 1; c >= 0; --c) {
     const at = run.grid.at[c];
-    const says = [...(run.told.get(at)?.tags ?? []).map(shown),
+    const says = [...run.namesAt(at).map(shown),
       ...(run.isBad(at) ? ["NaN or Inf"] : [])];
     options.push(element("option", {value: String(c),
       "data-step": String(run.stepOf(c))}, String(run.stepOf(c)) +

@@ -65,6 +65,7 @@ async function readRun(packed) {
   unpack(run.steps);
   unpack(run.grid);
   run.metrics.forEach(unpack);
+  run.branches.forEach((branch) => branch.metrics.forEach(unpack));
   run.histograms.forEach(unpack);
   return new Run(run);
 }
@@ -76,6 +77,12 @@ class Run {
     this.count = this.steps.step.length;
     this.columns = this.grid.at.length;
     this.told = new Map(this.steps.told.map((told) => [told.at, told]));
+    this.begun = new Map();  // The branches that begin at a step.
+    for (const branch of this.branches) {
+      this.begun.set(branch.at, [...this.begun.get(branch.at) ?? [], branch]);
+    }
+    this.named = this.steps.step.map((_, at) => at).filter(
+        (at) => this.namesAt(at).length > 0);
     this.histogramOf = new Map(this.histograms.map((one) => [one.name, one]));
     this.parts = this.grid.names.map(partsOf);
     // The order in which leaves are shown.
@@ -91,6 +98,12 @@ class Run {
 
   typeOf(leaf, column) {
     return this.grid.types[this.grid.type[this.cell(leaf, column)]];
+  }
+
+  // The tags of a step, and the branches that begin there.
+  namesAt(at) {
+    return [...this.told.get(at)?.tags ?? [],
+      ...(this.begun.get(at) ?? []).map(({name}) => `→ ${name}`)];
   }
 
   isBad(at) { return this.steps.nan[at] > 0 || this.steps.inf[at] > 0; }

@@ -8,10 +8,11 @@ function drawTimeline() {
   timeline.forEach((chart) => chart.destroy());
   const {steps} = run;
   const bad = steps.step.some((_, at) => run.isBad(at));
-  const tagged = steps.told.some((told) => told.tags.length);
+  const tagged = run.named.length > 0;
   fill(byId("mark-keys"), ...(bad ? [element("span", {class: "key"},
       element("span", {class: "cross"}, "✕│"), "a step with NaN or Inf")] : []),
-      ...(tagged ? [keyOf("dashes", "a tag")] : []));
+      ...(tagged ? [keyOf("dashes", run.branches.length ?
+          "a tag, or where a branch begins" : "a tag")] : []));
   fill(byId("bytes-keys"),
       keyOf("area solid", "new: written by the save"),
       keyOf("area soft", "shared with steps before it"),
@@ -32,9 +33,26 @@ function drawTimeline() {
     const newest = metric.value[metric.value.length - 1];
     const {box, figure} = figureOf(shown(metric.name), number(newest));
     byId("metrics").append(figure);
-    timeline.push(new StepChart(box, [{label: shown(metric.name),
-      color: order[index % order.length], x, y: metric.value}],
-    {label: `${shown(metric.name)} over the steps`}));
+    const line = {color: order[index % order.length]};
+    const series = [{...line, label: shown(metric.name), x, y: metric.value}];
+    for (const branch of run.branches) {
+      for (const theirs of branch.metrics) {
+        if (theirs.name !== metric.name) continue;
+        // From the step that it goes on from, where that is here.
+        const from = steps.step[branch.at] === branch.from ?
+            metric.at.indexOf(branch.at) : -1;
+        const first = from < 0 ? [] : [from];
+        series.push({...line, width: 1, dashes: [5, 3],
+          label: `${shown(metric.name)} of ${shown(branch.name)}`,
+          x: [...first.map(() => branch.from), ...theirs.step],
+          y: [...first.map((at) => metric.value[at]), ...theirs.value]});
+      }
+    }
+    if (series.length > 1) {
+      figure.append(element("p", {class: "hint"}, "dashed: of branches"));
+    }
+    timeline.push(new StepChart(box, series,
+        {label: `${shown(metric.name)} over the steps`}));
   });
   byId("no-metrics").hidden = run.metrics.length > 0;
   drawTold();
@@ -58,6 +76,11 @@ function saysOf(at) {
     }
   }
   if (told?.pinned) says.push("pinned");
+  for (const branch of run.begun.get(at) ?? []) {
+    says.push(`branch ${shown(branch.name)} goes on from step ` +
+        `${branch.from}: ${plural(branch.steps, "step", "steps")}` +
+        (branch.newest === null ? "" : `, newest ${branch.newest}`));
+  }
   if (told?.note) says.push(`“${shown(told.note)}”`);
   return says.flatMap((what, index) => index ? [" · ", what] : [what]);
 }
@@ -65,7 +88,7 @@ function saysOf(at) {
 function drawTold() {
   const rows = [];
   for (let at = run.count - 1; at >= 0; --at) {
-    if (run.told.has(at) || run.isBad(at)) rows.push(at);
+    if (run.told.has(at) || run.begun.has(at) || run.isBad(at)) rows.push(at);
   }
   toldRows ??= new Rows(byId("told"), byId("told-more"), [
     {title: "Step", sort: (at) => run.steps.step[at],

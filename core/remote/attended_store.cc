@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "core/remote/attended_store.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "base/status_macros.h"
+#include "kv/monotonic.h"
+#include "kv/object_store.h"
+
+namespace ckptree::internal {
+namespace {
+
+constexpr absl::Duration kLook = absl::Milliseconds(100);
+
+class AttendedStore : public kv::ObjectStore {
+ private:
+  static const absl::Status& StatusOf(const absl::Status& status) {
+    return status;
+  }
+  template <typename T>
+  static const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
+    return result.status();
+  }
+
+  template <typename Request>
+  auto Attend(std::string what, Request&& request) {
+    const std::uint64_t id = trouble_->Began(std::move(what));
+    auto result = std::forward<Request>(request)();
+    trouble_->Ended(id, StatusOf(result));
+    return result;
+  }
+
+ public:
+  AttendedStore(std::unique_ptr<kv::ObjectStore> store,
+                std::shared_ptr<RemoteTrouble> trouble)
+      : store_(std::move(store)), trouble_(std::move(trouble)) {}
+
+  const std::string& address() const override { return store_->address(); }
+
+  absl::StatusOr<kv::PutAnswer> PutIfAbsent(const std::string& name,
+                                            std::string_view bytes,
+                                            const std::string& write_id,
+                                            const kv::Call& call) override {
+    const std::uint64_t id = trouble_->Began("creating " + name);
+    absl::StatusOr<kv::PutAnswer> answer =
+        store_->PutIfAbsent(name, bytes, write_id, Attended(call));
+    trouble_->Ended(id, answer.ok() ? answer->reason : answer.status());
+    return answer;
+  }
+  absl::Status Put(const std::string& name, const kv::ObjectSource& source,
+                   const kv::Call& call) override {
+    return Attend("writing " + name,
+                  [&] { return store_->Put(name, source, Attended(call)); });
+  }
+  absl::StatusOr<std::size_t> GetRange(const std::string& name,
+                                       std::uint64_t offset,
+                                       std::span<std::byte> into,
+                                       const kv::Call& call) override {
+    return Attend("reading " + name, [&] {
+      return store_->GetRange(name, offset, into, Attended(call));
+    });
+  }
+  absl::StatusOr<std::optional<kv::ObjectInfo>> Head(
+      const std::string& name, const kv::Call& call) override {
+    return Attend("looking for " + name,
+                  [&] { return store_->Head(name, Attended(call)); });
+  }
+  absl::StatusOr<kv::ObjectPage> List(const std::string& prefix,
+                                      const std::string& after,
+                                      const kv::Call& call) override {
+    return Attend("listing " + prefix,
+                  [&] { return store_->List(prefix, after, Attended(call)); });
+  }
+  absl::Status Delete(std::span<const std::string> names,
+                      const kv::Call& call) override {
+    return Attend("deleting",
+                  [&] { return store_->Delete(names, Attended(call)); });
+  }
+  absl::StatusOr<std::vector<kv::Upload>> ListUploads(
+      const std::string& prefix, const kv::Call& call) override {
+    return Attend("listing uploads",
+                  [&] { return store_->ListUploads(prefix, Attended(call)); });
+  }
+  absl::Status AbortUpload(const kv::Upload& upload,
+                           const kv::Call& call) override {
+    return Attend("ending an upload of " + upload.name,
+                  [&] { return store_->AbortUpload(upload, Attended(call)); });
+  }
+
+ private:
+  kv::Call Attended(const kv::Call& call) const {
+    kv::Call attended = call;
+    if (!attended.cancelled.stop_possible()) {
+      attended.cancelled = trouble_->token();
+    }
+    attended.heard = [trouble = trouble_](const absl::Status& why) {
+      trouble->Heard(why);
+    };
+    return attended;
+  }
+
+  const std::unique_ptr<kv::ObjectStore> store_;
+  const std::shared_ptr<RemoteTrouble> trouble_;
+};
+
+}  // namespace
+
+absl::Status RemoteTrouble::Now() const {
+  if (!heard_.ok()) return heard_;
+  // The oldest of all that wait.
+  if (waiting_.empty()) return absl::OkStatus();
+  const Waiting& oldest = waiting_.begin()->second;
+  const absl::Duration waits = kv::MonotonicNow() - oldest.since;
+  if (waits < patience_) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrFormat(
+      "no answer for %d s: %s", absl::ToInt64Seconds(waits), oldest.what));
+}
+
+absl::Status RemoteTrouble::now() const {
+  const absl::MutexLock lock(&mu_);
+  return Now();
+}
+
+std::optional<std::string> RemoteTrouble::ToTell() {
+  const absl::Status now = Now();
+  if (told_ || now.ok()) return std::nullopt;
+  if (since_.has_value() && kv::MonotonicNow() - *since_ < patience_) {
+    return std::nullopt;
+  }
+  told_ = true;
+  return absl::StrCat(address_, " is waited for: ", std::string(now.message()));
+}
+
+void RemoteTrouble::Look() {
+  std::optional<std::string> text;
+  {
+    const absl::MutexLock lock(&mu_);
+    text = ToTell();
+  }
+  if (text.has_value()) {
+    logger_.Log(LogSeverity::kWarning, "remote", *text);
+  }
+}
+
+void RemoteTrouble::Heard(const absl::Status& why) {
+  {
+    const absl::MutexLock lock(&mu_);
+    heard_ = why;
+    if (!since_.has_value()) since_ = kv::MonotonicNow();
+  }
+  Look();
+}
+
+std::uint64_t RemoteTrouble::Began(std::string what) {
+  const absl::MutexLock lock(&mu_);
+  waiting_.emplace(++calls_, Waiting{std::move(what), kv::MonotonicNow()});
+  return calls_;
+}
+
+void RemoteTrouble::Ended(std::uint64_t call, const absl::Status& how) {
+  const bool no_answer =
+      absl::IsUnavailable(how) || absl::IsDeadlineExceeded(how) ||
+      absl::IsUnauthenticated(how) || absl::IsPermissionDenied(how);
+  {
+    const absl::MutexLock lock(&mu_);
+    waiting_.erase(call);
+    if (no_answer) {
+      heard_ = how;
+      if (!since_.has_value()) since_ = kv::MonotonicNow();
+      return;
+    }
+    heard_ = absl::OkStatus();
+    since_.reset();
+    if (!std::exchange(told_, false)) return;
+  }
+  logger_.Log(LogSeverity::kInfo, "remote",
+              absl::StrCat(address_, " answers again"));
+}
+
+std::stop_token RemoteTrouble::token() const {
+  const absl::MutexLock lock(&mu_);
+  return token_;
+}
+
+RemoteAttendant::RemoteAttendant(std::shared_ptr<RemoteTrouble> trouble,
+                                 std::function<bool()> cancelled)
+    : trouble_(std::move(trouble)) {
+  {
+    const absl::MutexLock lock(&trouble_->mu_);
+    trouble_->token_ = stop_.get_token();
+  }
+  thread_ = std::jthread(
+      [this, cancelled = std::move(cancelled)](const std::stop_token& over) {
+        absl::Notification ended;
+        const std::stop_callback wake(over, [&ended] { ended.Notify(); });
+        while (!ended.WaitForNotificationWithTimeout(kLook)) {
+          if (cancelled && cancelled()) stop_.request_stop();
+          trouble_->Look();
+        }
+      });
+}
+
+RemoteAttendant::~RemoteAttendant() {
+  thread_.request_stop();
+  thread_.join();
+  const absl::MutexLock lock(&trouble_->mu_);
+  trouble_->token_ = std::stop_token();
+}
+
+absl::StatusOr<std::unique_ptr<kv::ObjectStore>> OpenAttended(
+    const std::string& address, std::shared_ptr<RemoteTrouble> trouble,
+    const kv::Call& call) {
+  kv::Call first = call;
+  if (!first.cancelled.stop_possible()) first.cancelled = trouble->token();
+  const std::uint64_t id = trouble->Began("connecting");
+  absl::StatusOr<std::unique_ptr<kv::ObjectStore>> store =
+      kv::OpenObjectStore(address, kv::ObjectStoreOptions(), first);
+  trouble->Ended(id, store.status());
+  CKPTREE_RETURN_IF_ERROR(store.status());
+  return std::make_unique<AttendedStore>(*std::move(store), std::move(trouble));
+}
+
+}  // namespace ckptree::internal

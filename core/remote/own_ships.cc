@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "core/remote/own_ships.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "core/remote/local_note.h"
+#include "core/remote/remote_objects.h"
+#include "kv/database.h"
+#include "kv/object_store.h"
+#include "schema/keys.h"
+#include "schema/remote_record.h"
+#include "schema/spaces.h"
+
+namespace ckptree::internal {
+
+absl::StatusOr<NewestShip> ReadShip(kv::ObjectStore& store,
+                                    const std::string& uuid, std::uint64_t at,
+                                    const kv::Call& call) {
+  NewestShip newest{at, std::nullopt};
+  if (at == 0) return newest;
+  const std::string name = RemoteCommitName(uuid, at);
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<std::string> bytes,
+      GetObject(store, name, kv::ObjectStore::kMaxConditionalBytes, call));
+  if (!bytes.has_value()) return newest;
+  absl::StatusOr<schema::RemoteCommit> commit =
+      schema::DecodeRemoteCommit(*bytes);
+  if (!commit.ok()) {
+    return absl::Status(commit.status().code(),
+                        absl::StrFormat("%s in %s: %s", name, store.address(),
+                                        commit.status().message()));
+  }
+  newest.commit = *std::move(commit);
+  return newest;
+}
+
+absl::StatusOr<bool> KnowsShip(const LocalNote& note,
+                               const std::string& address,
+                               const NewestShip& newest,
+                               const std::string& directory) {
+  if (newest.at == 0 || !note.tracks) return true;
+  const std::string id =
+      newest.commit.has_value() ? HexOf(newest.commit->write_id) : "";
+  // The address may be another one by now: a bucket that was moved.
+  std::uint64_t newest_noted = 0;
+  for (const NotedShips& ships : note.ships) {
+    for (const NotedShip* one : {&ships.shipped, &ships.announced}) {
+      // Of one that is gone nothing but its ordinal is left.
+      if (one->at == newest.at &&
+          (one->write_id == id || !newest.commit.has_value())) {
+        return true;
+      }
+    }
+    newest_noted = std::max(newest_noted, ships.shipped.at);
+  }
+  if (const NotedShips* here = note.FindShipsTo(address)) {
+    newest_noted = here->shipped.at;
+  }
+  if (newest.at < newest_noted) return false;
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "diverged: %s was put back from an older copy of itself: commit %d in %s "
+      "was shipped from it, and it knows of none behind commit %d. Nothing "
+      "is lost: open it without a remote to read it, and copy what is to stay; "
+      "an empty directory with this remote fetches the store from there",
+      directory, newest.at, address, newest_noted));
+}
+
+absl::StatusOr<bool> HoldsStepOf(const kv::Database& database,
+                                 const NewestShip& newest) {
+  if (!newest.commit.has_value()) return false;
+  for (const schema::RemoteRow& row : newest.commit->rows) {
+    // It has the time that the step was made at.
+    if (!row.value.has_value() || row.space != schema::Space::kRecords ||
+        !schema::DecodeStepKey(row.key).has_value()) {
+      continue;
+    }
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> here,
+                             database.Get(row.space, row.key));
+    if (here == row.value) return true;
+  }
+  return false;
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// An object store that does not answer: who waits for it is told why, and may
+// have enough of it.
+
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "ckptree/ckptree.h"
+#include "core/remote/attended_store.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kv/monotonic.h"
+#include "kv/object_store.h"
+#include "tests/core/fixture.h"
+#include "tests/objects/counting_store.h"
+#include "tests/remote/fixture.h"
+#include "tests/testutil/temp_dir.h"
+
+namespace ckptree::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kCause[] = "connection refused, says the test";
+
+class AttendedTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("XDG_CACHE_HOME", Disk("cache").c_str(), 1);
+    count_.SetCallHook([this](const std::string&, const kv::Call& call) {
+      return away_ ? Away(call) : absl::OkStatus();
+    });
+  }
+  std::string Address() { return absl::StrCat("file://", dir_.path()); }
+  std::string Disk(const std::string& name) { return disks_ / name; }
+
+  // As a request that is sent again until its call ends.
+  absl::Status Away(const kv::Call& call) {
+    if (call.heard) call.heard(absl::UnavailableError(kCause));
+    ++waited_;
+    absl::Notification over;
+    const std::stop_callback on_stop(call.cancelled, [&] { over.Notify(); });
+    over.WaitForNotificationWithTimeout(call.deadline - kv::MonotonicNow());
+    return absl::UnavailableError(kCause);
+  }
+  std::function<bool()> Cancelled() {
+    // Once something waits.
+    return [this] { return enough_ && waited_ > 0; };
+  }
+
+  TempDir dir_;
+  TempDir disks_;
+  RequestCount count_;
+  std::atomic<bool> away_ = false;
+  std::atomic<bool> enough_ = false;
+  std::atomic<int> waited_ = 0;
+};
+
+TEST_F(AttendedTest, AnOpenIsCancelled) {
+  {
+    Store writer = Store::Open(Disk("first"), RemoteOptions(Address())).value();
+    SaveStep(writer, 1, 100);
+    ASSERT_TRUE(writer.WaitReplicated(kLong).ok());
+  }
+  away_ = enough_ = true;
+  StoreOptions reading = QuietOptions();
+  reading.create_if_missing = false;
+  reading.read_only = true;
+  reading.cancelled = Cancelled();
+  const absl::StatusOr<Store> read = Store::Open(Address(), reading);
+  EXPECT_FALSE(read.ok());
+  EXPECT_GT(waited_.exchange(0), 0) << read.status();
+  StoreOptions writing = RemoteOptions(Address());
+  writing.cancelled = Cancelled();
+  const absl::StatusOr<Store> written = Store::Open(Disk("a"), writing);
+  EXPECT_FALSE(written.ok());
+  EXPECT_GT(waited_, 0);
+}
+
+TEST_F(AttendedTest, ALookIsCancelled) {
+  Store writer = Store::Open(Disk("a"), RemoteOptions(Address())).value();
+  SaveStep(writer, 1, 100);
+  ASSERT_TRUE(writer.WaitReplicated(kLong).ok());
+  StoreOptions reading = QuietOptions();
+  reading.create_if_missing = false;
+  reading.read_only = true;
+  reading.cancelled = Cancelled();
+  Store reader = Store::Open(Address(), reading).value();
+  away_ = enough_ = true;
+  EXPECT_FALSE(reader.Refresh().ok());
+  EXPECT_GT(waited_, 0);
+  away_ = enough_ = false;
+  EXPECT_TRUE(reader.Refresh().ok());
+  ExpectStep(reader, 1, 100);
+}
+
+TEST_F(AttendedTest, WhoWaitsIsToldWhy) {
+  StoreOptions options = RemoteOptions(Address());
+  options.cancelled = Cancelled();
+  Store store = Store::Open(Disk("a"), options).value();
+  away_ = true;
+  SaveStep(store, 1, 100);
+  // The first request is on its way sooner or later; then it is known.
+  absl::Status waited;
+  do {
+    waited = store.WaitReplicated(absl::Milliseconds(50));
+  } while (waited_ == 0);
+  waited = store.WaitReplicated(absl::Milliseconds(50));
+  EXPECT_EQ(waited.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(waited.message()), HasSubstr(kCause));
+  EXPECT_GT(store.Info().unshipped, 0);
+
+  // Enough of it: what was not shipped is by the next open.
+  enough_ = true;
+  const absl::Status closed = store.Close();
+  EXPECT_EQ(closed.code(), absl::StatusCode::kCancelled) << closed;
+  EXPECT_THAT(std::string(closed.message()), HasSubstr(kCause));
+  away_ = enough_ = false;
+  Store again = Store::Open(Disk("a"), options).value();
+  ASSERT_TRUE(again.WaitReplicated(kLong).ok());
+  ASSERT_TRUE(again.Close().ok());
+  StoreOptions other = RemoteOptions(Address());
+  Store taken = Store::Open(Disk("b"), other).value();
+  ExpectStep(taken, 1, 100);
+}
+
+TEST(RemoteTroubleTest, IsLoggedOnceAndWhenItIsOver) {
+  std::vector<std::string> lines;
+  internal::RemoteTrouble trouble(
+      "s3://bucket/run",
+      [&lines](LogSeverity, std::string_view, std::string_view text) {
+        lines.emplace_back(text);
+      },
+      absl::ZeroDuration());
+  EXPECT_TRUE(trouble.now().ok());
+  trouble.Look();
+  const auto call = trouble.Began("writing x");
+  trouble.Heard(absl::UnavailableError(kCause));
+  trouble.Heard(absl::UnavailableError(kCause));
+  EXPECT_EQ(trouble.now().message(), kCause);
+  trouble.Ended(call, absl::UnavailableError(kCause));
+  EXPECT_TRUE(trouble.told());
+  trouble.Ended(trouble.Began("writing x"), absl::OkStatus());
+  EXPECT_FALSE(trouble.told());
+  EXPECT_TRUE(trouble.now().ok());
+  EXPECT_THAT(lines, ElementsAre(absl::StrCat("s3://bucket/run is waited for: ",
+                                              kCause),
+                                 "s3://bucket/run answers again"));
+}
+
+}  // namespace
+}  // namespace ckptree::testing

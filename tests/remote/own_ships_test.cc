@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Directories that come back from a copy, and those that were moved: only the
+// one that shipped what is there goes on.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "ckptree/ckptree.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/core/fixture.h"
+#include "tests/objects/fixture.h"
+#include "tests/remote/fixture.h"
+#include "tests/testutil/temp_dir.h"
+
+namespace ckptree::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class OwnShipsTest : public ObjectStoreTest {
+ protected:
+  void SetUp() override { UseServers(); }
+
+  StoreOptions Remote() { return RemoteOptions(Address()); }
+  // A directory on a disk of its own.
+  std::string Disk(const std::string& name) { return disks_ / name; }
+
+  TempDir disks_;
+};
+
+constexpr std::size_t kSmallSave = 4 << 10;
+constexpr std::size_t kLargeSave = 3 << 20;
+
+// The same directory, by device and inode, with what another one has.
+void PutBack(const std::string& from, const std::string& directory) {
+  std::vector<fs::path> old;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    old.push_back(entry.path());
+  }
+  for (const fs::path& path : old) fs::remove_all(path);
+  fs::copy(from, directory, fs::copy_options::recursive);
+}
+
+TEST_F(OwnShipsTest, ADirectoryPutBackFromAnOlderCopyIsRefused) {
+  StoreOptions local = QuietOptions();
+  const auto save = [](const std::string& directory,
+                       const StoreOptions& options, std::int64_t first,
+                       std::int64_t last, std::size_t size) {
+    absl::StatusOr<Store> store = Store::Open(directory, options);
+    ASSERT_TRUE(store.ok()) << store.status();
+    for (std::int64_t step = first; step <= last; ++step) {
+      SaveStep(*store, step, size);
+    }
+  };
+  save(Disk("a"), Remote(), 1, 2, kSmallSave);
+  fs::copy(Disk("a"), Disk("copy"), fs::copy_options::recursive);
+  // Nothing was shipped since: it is the directory.
+  PutBack(Disk("copy"), Disk("a"));
+  save(Disk("a"), Remote(), 3, 5, kSmallSave);
+  // However many commits it has made by itself.
+  for (std::int64_t last = 2; last <= 8; ++last) {
+    PutBack(Disk("copy"), Disk("a"));
+    save(Disk("a"), local, 3, last, kLargeSave);
+    const absl::Status older = Store::Open(Disk("a"), Remote()).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(older)) << last << ": " << older;
+    EXPECT_THAT(std::string(older.message()),
+                HasSubstr("older copy of itself"));
+  }
+  Store store = Store::Open(Disk("b"), Remote()).value();
+  for (std::int64_t step = 1; step <= 5; ++step) {
+    ExpectStep(store, step, kSmallSave);
+  }
+  ExpectWhole(store);
+}
+
+// What it asked for and never sent is not what it shipped later.
+TEST_F(OwnShipsTest, AnAnnouncedCommitThatNeverWasIsNotTakenForAnother) {
+  if (StoreKind() != "file") GTEST_SKIP() << "its commits are files";
+  const fs::path folder = Address().substr(std::string("file://").size());
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    SaveStep(store, 1, kSmallSave);
+  }
+  const fs::path commits = ObjectsOf(folder, "commit").front().parent_path();
+  const std::string away = commits.string() + ".away";
+  {
+    StoreOptions options = Remote();
+    options.remote_timeout = absl::ZeroDuration();
+    Store store = Store::Open(Disk("a"), options).value();
+    fs::rename(commits, away);
+    std::ofstream(commits) << "no folder";
+    SaveStep(store, 2, kSmallSave);
+    EXPECT_TRUE(absl::IsDeadlineExceeded(store.Close()));
+  }
+  fs::remove(commits);
+  fs::rename(away, commits);
+  fs::copy(Disk("a"), Disk("copy"), fs::copy_options::recursive);
+  {
+    absl::StatusOr<Store> store = Store::Open(Disk("a"), Remote());
+    ASSERT_TRUE(store.ok()) << store.status();
+    SaveStep(*store, 3, kSmallSave);
+  }
+  PutBack(Disk("copy"), Disk("a"));
+  {
+    Store store = Store::Open(Disk("a"), QuietOptions()).value();
+    SaveStep(store, 3, kLargeSave);
+  }
+  const absl::Status older = Store::Open(Disk("a"), Remote()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(older)) << older;
+  Store store = Store::Open(Disk("b"), Remote()).value();
+  ExpectStep(store, 3, kSmallSave);
+}
+
+TEST_F(OwnShipsTest, ADirectoryThatWasMovedGoesOn) {
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    SaveStep(store, 1, kSmallSave);
+    ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+    SaveStep(store, 2, kLargeSave);
+  }
+  fs::copy(Disk("a"), Disk("older"), fs::copy_options::recursive);
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    SaveStep(store, 3, kSmallSave);
+  }
+  for (const std::string name : {"a", "older"}) {
+    Store store = Store::Open(Disk(name), QuietOptions()).value();
+    for (std::int64_t step = name == "a" ? 4 : 3; step <= 6; ++step) {
+      SaveStep(store, step, name == "a" ? kSmallSave : kLargeSave);
+    }
+  }
+  const absl::Status older = Store::Open(Disk("older"), Remote()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(older)) << older;
+  fs::copy(Disk("a"), Disk("moved"), fs::copy_options::recursive);
+  {
+    absl::StatusOr<Store> store = Store::Open(Disk("moved"), Remote());
+    ASSERT_TRUE(store.ok()) << store.status();
+    SaveStep(*store, 7, kSmallSave);
+  }
+  // What it was moved from has become the copy.
+  const absl::Status left = Store::Open(Disk("a"), Remote()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(left)) << left;
+  Store store = Store::Open(Disk("b"), Remote()).value();
+  EXPECT_THAT(StepsOf(store), ::testing::ElementsAre(1, 2, 3, 4, 5, 6, 7));
+  for (const std::int64_t step : {3, 4, 5, 6, 7}) {
+    ExpectStep(store, step, kSmallSave);
+  }
+  ExpectWhole(store);
+}
+
+}  // namespace
+}  // namespace ckptree::testing

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "tools/output/printed_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "tools/output/failure.h"
+#include "tools/output/nearest.h"
+#include "tools/output/quantity.h"
+#include "tools/output/shown_rows.h"
+
+namespace ckptree::tools {
+namespace {
+
+absl::StatusOr<std::size_t> FindColumn(const Table& table,
+                                       std::string_view name) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < table.columns.size(); ++i) {
+    if (table.columns[i].name == name) return i;
+    names.push_back(table.columns[i].name);
+  }
+  // Also as it is printed.
+  for (std::size_t i = 0; i < table.columns.size(); ++i) {
+    if (!name.empty() && TitleAsName(table.columns[i]) == name) return i;
+  }
+  const std::string nearest = Nearest(name, names);
+  const std::string guess =
+      nearest.empty() ? "" : absl::StrFormat(". Did you mean `%s`?", nearest);
+  return WithHint(absl::InvalidArgumentError(
+                      absl::StrFormat("no column `%s`%s", Escape(name), guess)),
+                  "the columns are " + absl::StrJoin(names, ", "));
+}
+
+// Empty and NaN values are last in either direction.
+bool Before(const Json& a, const Json& b, bool descending) {
+  const auto missing = [](const Json& v) {
+    return v.is_null() || (v.is_number_float() && std::isnan(v.get<double>()));
+  };
+  if (missing(a) || missing(b)) return !missing(a) && missing(b);
+  return descending ? b < a : a < b;
+}
+
+// What CSV and Markdown show of a value.
+std::string PlainText(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null:
+      return "";
+    case Json::value_t::string:
+      return Escape(value.get_ref<const std::string&>());
+    case Json::value_t::number_float:
+      return NumberText(value.get<double>());
+    case Json::value_t::array: {
+      std::string text;
+      for (const Json& member : value) {
+        if (!text.empty()) text += ' ';
+        text += PlainText(member);
+      }
+      return text;
+    }
+    default:
+      return JsonText(value, false);
+  }
+}
+
+std::string Quoted(const std::string& text, char separator) {
+  if (separator == '\t') return text;  // Escaped: holds none.
+  if (text.find_first_of(",\"") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+std::string Separated(const Table& table, const ShownRows& rows,
+                      const std::vector<std::size_t>& shown, bool header,
+                      char separator) {
+  std::string out;
+  const auto line = [&](auto&& cell_text) {
+    for (std::size_t i = 0; i < shown.size(); ++i) {
+      if (i > 0) out += separator;
+      out += Quoted(cell_text(shown[i]), separator);
+    }
+    out += '\n';
+  };
+  if (header) {
+    line([&](std::size_t c) { return Escape(table.columns[c].name); });
+  }
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const std::vector<Cell>& row = rows[r];
+    line([&](std::size_t c) { return PlainText(row[c].value); });
+  }
+  return out;
+}
+
+std::string Markdown(const Table& table, const ShownRows& rows,
+                     const std::vector<std::size_t>& shown) {
+  const auto safe = [](std::string text) {
+    std::string out;
+    for (char c : text) {
+      if (c == '|' || c == '\\') out += '\\';
+      out += c;
+    }
+    return out;
+  };
+  std::string out = "|";
+  for (std::size_t c : shown) {
+    out += ' ';
+    out += safe(Escape(table.columns[c].name));
+    out += " |";
+  }
+  out += "\n|";
+  for (std::size_t c : shown)
+    out += table.columns[c].right ? " ---: |" : " --- |";
+  out += '\n';
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const std::vector<Cell>& row = rows[r];
+    out += '|';
+    for (std::size_t c : shown) {
+      out += ' ';
+      out += safe(row[c].text);
+      out += " |";
+    }
+    out += '\n';
+  }
+  return out;
+}
+
+// Each row under the other, as JSON text that has all of them.
+std::string JsonRows(const Table& table, const ShownRows& rows,
+                     const std::vector<std::size_t>& shown, bool lines) {
+  std::string out;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const std::vector<Cell>& row = rows[r];
+    Json object = Json::object();
+    for (std::size_t c : shown) object[table.columns[c].name] = row[c].value;
+    const std::string text = JsonText(std::move(object), !lines);
+    if (lines) {
+      out += text;
+      out += '\n';
+      continue;
+    }
+    out += r == 0 ? "\n    " : ",\n    ";
+    // Strings have no line ends: all are between members.
+    for (const char c : text) {
+      out += c;
+      if (c == '\n') out += "    ";
+    }
+  }
+  return out;
+}
+
+// Texts of the rows that are shown, of some of their columns.
+class Texts {
+ public:
+  Texts(const ShownRows& rows, const std::vector<std::size_t>& columns)
+      : columns_(columns.size()) {
+    cells_.reserve(rows.size() * columns_ + 1);
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      const std::vector<Cell>& row = rows[r];
+      for (const std::size_t c : columns) {
+        const Cell& cell = row[c];
+        cells_.push_back({bytes_.size(), DisplayWidth(cell.text), cell.tone});
+        bytes_ += cell.text;
+      }
+    }
+    cells_.push_back({bytes_.size(), 0, Tone::kPlain});
+  }
+
+  struct One {
+    std::string_view text;
+    int width;
+    Tone tone;
+  };
+  // `column` is the place of one of `columns`.
+  One Of(std::size_t row, std::size_t column) const {
+    const Place* const place = &cells_[row * columns_ + column];
+    return {std::string_view(bytes_).substr(place[0].begin,
+                                            place[1].begin - place[0].begin),
+            place->width, place->tone};
+  }
+
+ private:
+  struct Place {
+    std::size_t begin;  // It ends where the next one begins.
+    int width;
+    Tone tone;
+  };
+  const std::size_t columns_;
+  std::string bytes_;
+  std::vector<Place> cells_;
+};
+
+// Makes `widths` of the columns `shown` fit the terminal: what may be shortened
+// is, but for keys, which are to be copied; then columns go, numbers first and
+// what was asked for last, from the last one on; keys give way at last. Returns
+// the columns that went.
+std::vector<std::size_t> Fit(const Table& table, int room,
+                             std::vector<std::size_t>* shown,
+                             std::vector<int>* widths) {
+  constexpr int kShortest = 12;
+  constexpr std::size_t kFewest = 3;
+  const auto total = [&] {
+    int sum = 2 * (static_cast<int>(shown->size()) - 1);
+    for (const int width : *widths) sum += width;
+    return sum;
+  };
+  const auto shorten = [&](bool keys) {
+    while (total() > room) {
+      int* longest = nullptr;
+      for (std::size_t i = 0; i < shown->size(); ++i) {
+        const Column& column = table.columns[(*shown)[i]];
+        if (column.elide && (column.name == "key") == keys &&
+            (*widths)[i] > kShortest &&
+            (longest == nullptr || (*widths)[i] > *longest)) {
+          longest = &(*widths)[i];
+        }
+      }
+      if (longest == nullptr) return;
+      --*longest;
+    }
+  };
+  shorten(false);
+  std::vector<std::size_t> gone;
+  while (total() > room && shown->size() > kFewest) {
+    // Numbers before notes; the first column says which row it is.
+    const auto find = [&](auto&& wanted) {
+      std::size_t at = shown->size() - 1;
+      while (at > 0 && !wanted(table.columns[(*shown)[at]])) --at;
+      return at;
+    };
+    std::size_t last =
+        find([](const Column& c) { return c.right && !c.asked; });
+    if (last == 0) {
+      last = find([](const Column& c) { return c.name != "key" && !c.asked; });
+    }
+    if (last == 0) last = find([](const Column& c) { return c.name != "key"; });
+    if (last == 0) break;
+    gone.insert(gone.begin(), (*shown)[last]);
+    shown->erase(shown->begin() + static_cast<std::ptrdiff_t>(last));
+    widths->erase(widths->begin() + static_cast<std::ptrdiff_t>(last));
+  }
+  shorten(true);
+  return gone;
+}
+
+std::string ForPeople(const Table& table, const ShownRows& rows,
+                      const std::vector<std::size_t>& columns,
+                      const TableOptions& options, const Terminal& terminal) {
+  const auto title = [&](std::size_t c) {
+    const Column& column = table.columns[c];
+    // Of drawings.
+    if (column.title == " ") return std::string();
+    return column.title.empty() ? Escape(column.name) : column.title;
+  };
+  // Where nobody's screen is the measure one long cell does not push all the
+  // others away.
+  constexpr int kWidestPadding = 72;
+  const Texts texts(rows, columns);
+  const auto widths_of = [&](bool fits) {
+    std::vector<int> widths;
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      int width = options.header ? DisplayWidth(title(columns[i])) : 0;
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        const int own = texts.Of(r, i).width;
+        const bool counts =
+            fits || table.columns[columns[i]].right || own <= kWidestPadding;
+        if (counts) width = std::max(width, own);
+      }
+      widths.push_back(width);
+    }
+    return widths;
+  };
+  bool fits = terminal.is_terminal && !options.full;
+  std::vector<int> widths = widths_of(fits);
+  std::vector<std::size_t> shown = columns;
+  std::vector<std::size_t> gone;
+  // Of columns that were asked for none goes.
+  if (fits && !shown.empty()) {
+    gone = Fit(table, terminal.width, &shown, &widths);
+    if (!options.columns.empty() && !gone.empty()) {
+      fits = false;
+      shown = columns;
+      gone.clear();
+      widths = widths_of(false);
+    }
+  }
+  std::string out;
+  const auto line = [&](auto&& cell) {
+    std::size_t pending = 0;  // Spaces: written only where more follows.
+    for (std::size_t i = 0; i < shown.size(); ++i) {
+      auto [text, width, tone] = cell(i);
+      std::string shortened;
+      if (fits && width > widths[i]) {
+        shortened = ElideMiddle(text, widths[i], terminal.utf8);
+        text = shortened;
+        width = DisplayWidth(text);
+      }
+      const auto pad = static_cast<std::size_t>(std::max(0, widths[i] - width));
+      const bool right = table.columns[shown[i]].right;
+      if (right) pending += pad;
+      if (!text.empty()) {
+        out.append(pending, ' ');
+        if (terminal.color && tone != Tone::kPlain) {
+          out += Paint(text, tone, true);
+        } else {
+          out += text;
+        }
+        pending = 0;
+      }
+      if (!right) pending += pad;
+      pending += 2;
+    }
+    out += '\n';
+  };
+  if (options.header) {
+    std::vector<std::string> titles;
+    for (const std::size_t c : shown) titles.push_back(title(c));
+    line([&](std::size_t i) {
+      return Texts::One{titles[i], DisplayWidth(titles[i]), Tone::kHeading};
+    });
+  }
+  std::vector<std::size_t> places;  // Of `shown` among `columns`.
+  for (const std::size_t c : shown) {
+    places.push_back(static_cast<std::size_t>(
+        std::find(columns.begin(), columns.end(), c) - columns.begin()));
+  }
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    line([&](std::size_t i) { return texts.Of(r, places[i]); });
+  }
+  if (!gone.empty()) {
+    std::vector<std::string> names;
+    for (const std::size_t c : gone) {
+      names.push_back(Escape(table.columns[c].name));
+    }
+    out += Paint(ElideMiddle(
+                     "(--full also shows " + absl::StrJoin(names, ", ") + ")",
+                     terminal.width, terminal.utf8),
+                 Tone::kFaint, terminal.color) +
+           '\n';
+  }
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> Render(Table table, const TableOptions& options,
+                                   const Terminal& terminal) {
+  if (!options.sort.empty()) {
+    table.MakeRows();
+    // What is wrong with a condition is said first.
+    if (options.where) {
+      const absl::StatusOr<ShownRows> chosen = ChooseRows(table, options);
+      if (!chosen.ok()) return chosen.status();
+    }
+    const absl::StatusOr<std::size_t> column = FindColumn(table, options.sort);
+    if (!column.ok()) return column.status();
+    std::stable_sort(table.rows.begin(), table.rows.end(),
+                     [&](const auto& a, const auto& b) {
+                       return Before(a[*column].value, b[*column].value,
+                                     options.descending);
+                     });
+  }
+  const absl::StatusOr<ShownRows> rows = ChooseRows(table, options);
+  if (!rows.ok()) return rows.status();
+
+  const bool json =
+      options.format == Format::kJson || options.format == Format::kNdjson;
+  std::vector<std::size_t> shown;
+  for (const std::string& name : options.columns) {
+    const absl::StatusOr<std::size_t> column = FindColumn(table, name);
+    if (!column.ok()) return column.status();
+    shown.push_back(*column);
+  }
+  if (options.columns.empty()) {
+    for (std::size_t i = 0; i < table.columns.size(); ++i) {
+      if (options.Shows(table.columns[i])) shown.push_back(i);
+    }
+  }
+
+  if (json) {
+    const bool lines = options.format == Format::kNdjson;
+    std::string of_rows = JsonRows(table, *rows, shown, lines);
+    if (lines) return of_rows;
+    Json document = {{"schema", table.schema}};
+    if (!options.columns.empty()) {
+      // Another shape: what the other has to have may be left out.
+      document = {{"schema", "ckptree.rows/1"}, {"of", table.schema}};
+      Json names = Json::array();
+      for (std::size_t c : shown) names.push_back(table.columns[c].name);
+      document["columns"] = std::move(names);
+    }
+    for (const auto& [name, value] : table.extra.items()) {
+      document[name] = value;
+    }
+    document[table.rows_name] = Json::array();
+    std::string text = JsonText(std::move(document), true);
+    if (rows->size() > 0) {
+      constexpr std::string_view kEnd = "]\n}";  // Of no rows.
+      text.resize(text.size() - kEnd.size());
+      text += of_rows;
+      text += "\n  ]\n}";
+    }
+    return text + '\n';
+  }
+  switch (options.format) {
+    case Format::kCsv:
+      return Separated(table, *rows, shown, options.header, ',');
+    case Format::kTsv:
+      return Separated(table, *rows, shown, options.header, '\t');
+    case Format::kMarkdown:
+      return Markdown(table, *rows, shown);
+    default:
+      return ForPeople(table, *rows, shown, options, terminal);
+  }
+}
+
+}  // namespace ckptree::tools
