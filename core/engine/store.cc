@@ -19,6 +19,7 @@
 #include "core/process/commit_status.h"
 #include "core/process/guarded_call.h"
 #include "core/remote/address_cache.h"
+#include "core/remote/local_note.h"
 #include "kv/process_use.h"
 
 namespace ckptree {
@@ -381,6 +382,13 @@ StoreInfo Store::Info() const {
   if (engine()->replicator() != nullptr) {
     info.remote = engine()->replicator()->address();
     info.unshipped = engine()->replicator()->backlog();
+  }
+  if (engine()->address().empty()) {
+    const absl::StatusOr<internal::LocalNote> note =
+        internal::ReadLocalNote(engine()->kv_options(), info.directory);
+    if (note.ok() && note->from.empty() && !note->ships.empty()) {
+      info.shipped_to = note->ships.back().address;
+    }
   }
   return info;
 }

@@ -374,7 +374,12 @@ absl::StatusOr<CachedStore> CacheOf(const std::string& address,
   const std::string folder = kv::Join(root, kSegmentsFolder);
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) return ErrorOf(error, "making " + folder);
+  if (error) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s, where what is fetched is kept, cannot be made (%s): set "
+        "XDG_CACHE_HOME to a folder that this user may write to",
+        folder, error.message()));
+  }
   CachedStore made{"",          nullptr, std::move(store),
                    there->uuid, nullptr, std::make_shared<ProvenPoint>()};
   CKPTREE_ASSIGN_OR_RETURN(std::optional<CachedStore> found,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -31,8 +32,10 @@ bool IsNameLetter(char c) {
 absl::Status CheckParts(std::string_view name, bool whole) {
   if (name.size() > kMaxName || !std::ranges::all_of(name, IsNameLetter)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the name of an object is of letters, digits and ._-/ and at most ",
-        kMaxName, " long"));
+        "'", absl::CHexEscape(std::string(name.substr(0, kMaxName))),
+        "' cannot be, or begin, the name of an object: those here have "
+        "letters, digits, '.', '_', '-' and '/', at most ",
+        kMaxName, " in all"));
   }
   for (std::size_t begin = 0; begin <= name.size();) {
     const std::size_t end = std::min(name.find('/', begin), name.size());
@@ -115,8 +118,10 @@ absl::StatusOr<ObjectAddress> ParseObjectAddress(const std::string& address) {
   const std::size_t colon = address.find("://");
   if (colon == std::string::npos) {
     return absl::InvalidArgumentError(
-        "the address of an object store is like s3://bucket/prefix, "
-        "rados://pool/namespace or file:///folder");
+        absl::StrCat("'", address,
+                     "' is no address of an object store: those are like "
+                     "s3://bucket/prefix, rados://pool/namespace or "
+                     "file:///folder"));
   }
   ObjectAddress parsed;
   parsed.scheme = address.substr(0, colon);
@@ -124,7 +129,8 @@ absl::StatusOr<ObjectAddress> ParseObjectAddress(const std::string& address) {
   if (parsed.scheme != "file" && parsed.scheme != "s3" &&
       parsed.scheme != "rados") {
     return absl::InvalidArgumentError(
-        "an address begins with file://, s3:// or rados://");
+        absl::StrCat("'", ShownAddress(address),
+                     "': an address begins with file://, s3:// or rados://"));
   }
   if (parsed.scheme == "file") {
     if (!rest.starts_with("/")) {

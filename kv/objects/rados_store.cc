@@ -88,6 +88,15 @@ absl::Status RadosError(int result, const std::string& what) {
   }
 }
 
+// A missing file of the configuration is not a missing store.
+absl::Status Unconfigured(int result, const std::string& what) {
+  if (result != -ENOENT) return RadosError(result, what);
+  return absl::FailedPreconditionError(absl::StrCat(
+      what,
+      ": a file is missing, the ceph.conf, or the keyring that it names for "
+      "this user; name others by CEPH_CONF and CEPH_ARGS (--id, --keyring)"));
+}
+
 // Answered by what refused it; all else leaves open what becomes of a write.
 bool CertainlyUndone(int result) {
   return result == -ENOSPC || result == -EDQUOT || result == -EPERM ||
@@ -478,9 +487,11 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenRadosStore(
   const char* conf =
       options.ceph_conf.empty() ? nullptr : options.ceph_conf.c_str();
   if (const int failed = rados_conf_read_file(cluster, conf); failed != 0) {
-    return RadosError(
-        failed, absl::StrCat("reading ", conf ? conf : "the ceph.conf", " of ",
-                             address));
+    return Unconfigured(
+        failed,
+        absl::StrCat("reading ",
+                     conf != nullptr ? conf : "the configuration of Ceph",
+                     " for ", address));
   }
   rados_conf_parse_env(cluster, nullptr);
   const std::string patience = absl::StrCat(std::max<std::int64_t>(
@@ -495,7 +506,7 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenRadosStore(
     }
   }
   if (const int failed = rados_connect(cluster); failed != 0) {
-    return RadosError(failed, absl::StrCat("connecting to ", address));
+    return Unconfigured(failed, absl::StrCat("connecting to ", address));
   }
   rados_ioctx_t io = nullptr;
   if (const int failed = rados_ioctx_create(cluster, parsed.place.c_str(), &io);

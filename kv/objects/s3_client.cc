@@ -114,7 +114,12 @@ absl::StatusOr<std::unique_ptr<S3Client>> S3Client::Open(
   const bool letters = std::ranges::all_of(client->region_, [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-';
   });
-  if (!letters) return absl::InvalidArgumentError("that is no region of S3");
+  if (!letters) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", absl::CHexEscape(client->region_),
+        "' is no region of S3, which are like us-east-1; it comes from "
+        "AWS_REGION, AWS_DEFAULT_REGION or the file of AWS's settings"));
+  }
   std::string endpoint =
       FirstOf({options.endpoint, EnvironmentText("AWS_ENDPOINT_URL_S3"),
                EnvironmentText("AWS_ENDPOINT_URL")});

@@ -282,6 +282,7 @@ class StoreInfo(NamedTuple):
     incarnation: int
     remote: str  # The address of its object store; empty: none.
     unshipped: int  # Commits that are not there yet.
+    shipped_to: str  # Where it was last shipped to, with a remote; or empty.
     warnings: list[str]
 
 

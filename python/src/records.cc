@@ -161,7 +161,8 @@ Record ToDict(const StoreInfo& info) {
              "created_by", info.created_by)("read_only", info.read_only)(
              "following", info.following)("commits", info.commits)(
              "incarnation", info.incarnation)("remote", info.remote)(
-             "unshipped", info.unshipped)("warnings", Texts(info.warnings))
+             "unshipped", info.unshipped)("shipped_to", info.shipped_to)(
+             "warnings", Texts(info.warnings))
       .Take();
 }
 

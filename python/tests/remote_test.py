@@ -183,3 +183,6 @@ def test_what_is_not_there_yet_is_told(tmp_path):
         assert (info.remote, info.unshipped) == (remote, 0)
     with ckptree.open(tmp_path / "a") as store:
         assert (store.info().remote, store.info().unshipped) == ("", 0)
+        assert store.info().shipped_to == remote
+    with ckptree.open(remote) as store:
+        assert (store.info().remote, store.info().shipped_to) == (remote, "")

@@ -46,6 +46,10 @@ TEST(ObjectModuleTest, OneIsLoadedByTheFirstAddressOfItsKind) {
             .status();
     EXPECT_FALSE(status.ok());
     EXPECT_TRUE(Mapped(library)) << status;
+    // Not a store that is absent.
+    EXPECT_FALSE(absl::IsNotFound(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(kind == "s3" ? "endpoint" : "/no/such/ceph.conf"));
     EXPECT_THAT(kv::LoadObjectModule(kind), testing::IsOk());
   }
 }

@@ -28,6 +28,7 @@ namespace ckptree::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class AddressTest : public ::testing::Test {
@@ -90,6 +91,20 @@ void Flip(const fs::path& path) {
 }
 
 // The objects of a store are copied, and both go on.
+TEST_F(AddressTest, ACacheThatCannotBeMadeIsNoAbsentStore) {
+  {
+    Store store = Write("a", "far");
+    ASSERT_OK(store.WaitReplicated(absl::Minutes(1)));
+    ASSERT_OK(store.Close());
+  }
+  std::ofstream(Disk("file")) << "no folder";
+  UseCache("file");
+  const absl::Status status = TryRead("far").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(Disk("file")), HasSubstr("XDG_CACHE_HOME")));
+}
+
 TEST_F(AddressTest, TwoStoresOfOneUuidAreTwo) {
   {
     Store one = Write("one", "one");

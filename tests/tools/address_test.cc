@@ -128,6 +128,26 @@ TEST_F(AddressTest, ThoseThatReadSayWhatTheySayOfTheDirectory) {
             By(store_, {"get", "300:count/[3]"}).out);
 }
 
+TEST_F(AddressTest, AChangeOfTheDirectoryIsThereLater) {
+  const std::string before = By(address_, {"tag"}).out;
+  const Result tag = By(store_, {"tag", "later", "100"});
+  EXPECT_EQ(tag.code, 0) << tag.err;
+  EXPECT_THAT(tag.err, HasSubstr(address_));
+  EXPECT_EQ(By(address_, {"tag"}).out, before);
+  // What changes nothing that is listed says nothing of it.
+  EXPECT_EQ(By(store_, {"rm", "200", "--dry-run"}).err, "");
+  EXPECT_THAT(By(store_, {"doctor"}).out, HasSubstr(address_));
+  EXPECT_THAT(By(address_, {"doctor"}).out, HasSubstr("remote"));
+  Ship(store_, address_);
+  EXPECT_THAT(By(address_, {"tag"}).out, HasSubstr("later"));
+  // A copy of the directory ships to nowhere.
+  const std::string copy = far_ / "copied";
+  std::filesystem::copy(store_, copy, std::filesystem::copy_options::recursive);
+  const Result other = By(copy, {"tag", "other", "100"});
+  EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_EQ(other.err, "");
+}
+
 TEST_F(AddressTest, ThoseThatWriteRefuseItAndSayWhy) {
   std::vector<std::vector<std::string>> all;
   for (std::vector<std::string> words : kWriting) {

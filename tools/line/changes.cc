@@ -111,6 +111,7 @@ absl::StatusOr<StoreAnswer> Changes::Make(const Change& change) {
   by_.clear();
   absl::Status status = change.act(store());
   if (!status.ok()) return status;
+  changed_ |= change.request.kind != RequestKind::kCollect;
   return StoreAnswer();
 }
 
@@ -393,6 +394,12 @@ absl::StatusOr<CollectReport> Changes::Collect(const CollectOptions& options,
 absl::Status Changes::Close() {
   if (!by_.empty()) {
     session_.Note(absl::StrFormat("done by %s, which has the store open", by_));
+  } else if (const std::string remote = store()->Info().shipped_to;
+             changed_ && !remote.empty()) {
+    session_.Note(absl::StrFormat(
+        "done in this directory; %s follows when it is next opened with that "
+        "remote",
+        remote));
   }
   return store()->Close();
 }

@@ -76,6 +76,8 @@ class Changes {
 
   Session& session_;
   bool own_ = false;
+  // What is listed, by this process.
+  bool changed_ = false;
   std::string by_;
 };
 

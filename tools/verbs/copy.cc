@@ -173,7 +173,12 @@ class FarDestination {
     std::error_code error;
     fs::create_directories(root, error);
     if (error) {
-      return absl::ErrnoToStatus(error.value(), "making " + root.string());
+      return WithHint(
+          absl::FailedPreconditionError(
+              absl::StrFormat("%s, where a copy to an object store lies on its "
+                              "way, cannot be made: %s",
+                              root.string(), error.message())),
+          "set XDG_CACHE_HOME to a folder that this user may write to");
     }
     folder_ =
         root / absl::StrFormat("copy-%016x", std::hash<std::string>()(to_));

@@ -73,6 +73,7 @@ class Doctor {
     LookAtDisk();
     LookAtLimits();
     CKPTREE_RETURN_IF_ERROR(LookAtPolicies());
+    LookAtRemote();
     LookAtHealth();
     LookAtLeftovers();
     LookAtClock();
@@ -103,6 +104,27 @@ class Doctor {
                           CountText(steps_.size(), "step", "steps"),
                           CountText(branches_.size(), "branch", "branches")));
     }
+  }
+
+  // Nothing is asked there: it may take a minute to say that nobody answers.
+  void LookAtRemote() {
+    const StoreInfo info = store_.Info();
+    const std::string& remote =
+        info.remote.empty() ? info.shipped_to : info.remote;
+    if (remote.empty()) return;
+    Diagnosis& row = Add(
+        "remote", Level::kNote,
+        info.remote.empty()
+            ? absl::StrFormat("was shipped to %s; what the trainer saved since "
+                              "its last open with that remote may be here only",
+                              remote)
+            : absl::StrFormat("this is what %s has", remote),
+        info.remote.empty()
+            ? absl::StrFormat("`ckptree log -n 1 -C %s` shows what is there",
+                              Escape(remote))
+            : "");
+    if (!info.remote.empty()) row.level = Level::kGood;
+    row.facts = {{"remote", remote}, {"by_address", !info.remote.empty()}};
   }
 
   absl::Status LookAtSpace() {

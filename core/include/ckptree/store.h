@@ -121,6 +121,9 @@ struct StoreInfo {
   std::uint64_t incarnation = 0;  // How often it was opened for writing.
   std::string remote = {};        // Its address; empty: none.
   std::uint64_t unshipped = 0;    // Commits that are not there yet.
+  // The address that the directory was last shipped to, also where it is open
+  // without a remote: the object store then follows at the next open with it.
+  std::string shipped_to = {};
   // What was wrong at the open and was mended or did no harm, a line each.
   std::vector<std::string> warnings = {};
 };
