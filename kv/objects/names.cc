@@ -117,11 +117,10 @@ std::string ShownAddress(std::string_view address) {
 absl::StatusOr<ObjectAddress> ParseObjectAddress(const std::string& address) {
   const std::size_t colon = address.find("://");
   if (colon == std::string::npos) {
+    // It could be a secret, so it is not shown.
     return absl::InvalidArgumentError(
-        absl::StrCat("'", address,
-                     "' is no address of an object store: those are like "
-                     "s3://bucket/prefix, rados://pool/namespace or "
-                     "file:///folder"));
+        "that is no address of an object store: those are like "
+        "s3://bucket/prefix, rados://pool/namespace or file:///folder");
   }
   ObjectAddress parsed;
   parsed.scheme = address.substr(0, colon);
