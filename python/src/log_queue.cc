@@ -34,6 +34,9 @@ std::atomic<LogQueue*>& Current() {
   return *current;
 }
 
+// Of an open, before its messages go to the thread that delivers.
+constexpr absl::Duration kPatience = absl::Seconds(1);
+
 // As the engine does where it has no sink.
 void Print(const LogRecord& record) {
   if (record.severity == LogSeverity::kInfo) return;
@@ -157,15 +160,17 @@ LogSink StoreLog::Sink() {
 
 void StoreLog::Add(LogSeverity severity, std::string_view part,
                    std::string_view text) {
-  LogRecord record{severity, directory_, std::string(part), std::string(text)};
+  std::vector<LogRecord> records;
   {
     absl::MutexLock lock(&mu_);
-    if (opening_) {
-      held_.push_back(std::move(record));
-      return;
-    }
+    held_.push_back(
+        {severity, directory_, std::string(part), std::string(text)});
+    if (opening_ && absl::Now() - began_ < kPatience) return;
+    records.swap(held_);
   }
-  LogQueue::OfProcess().Add(std::move(record));
+  for (LogRecord& record : records) {
+    LogQueue::OfProcess().Add(std::move(record));
+  }
 }
 
 void StoreLog::Opened() {

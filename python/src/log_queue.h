@@ -16,6 +16,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "ckptree/options.h"
 
 namespace ckptree::python {
@@ -67,7 +69,8 @@ class LogQueue {
 };
 
 // Where the messages of one store go. Those of its opening wait until the call
-// that opens it can deliver them itself.
+// that opens it can deliver them itself; where that takes longer than a second
+// they do not: what an object store is waited for is told while it is.
 //
 // Thread-safe.
 class StoreLog : public std::enable_shared_from_this<StoreLog> {
@@ -89,6 +92,7 @@ class StoreLog : public std::enable_shared_from_this<StoreLog> {
   void Add(LogSeverity severity, std::string_view part, std::string_view text);
 
   const std::string directory_;
+  const absl::Time began_ = absl::Now();
   absl::Mutex mu_;
   bool opening_ ABSL_GUARDED_BY(mu_) = true;
   std::vector<LogRecord> held_ ABSL_GUARDED_BY(mu_);
