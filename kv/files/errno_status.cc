@@ -18,6 +18,7 @@ absl::StatusCode CodeOfErrno(int error) {
       return absl::StatusCode::kNotFound;
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
       return absl::StatusCode::kResourceExhausted;
     case EACCES:
     case EPERM:

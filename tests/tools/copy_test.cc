@@ -129,8 +129,23 @@ TEST_F(CopyCommandTest, AnotherStepOfTheNumber) {
     EXPECT_EQ(Run({"-C", copy_, "log", "-o", "csv", "--columns", "step"}).out,
               "step\n300\n");
   }
+  // It is of another store, whatever a backup may replace.
+  const Result backup = Run({"-C", source_, "backup", copy_});
+  EXPECT_EQ(backup.code, 2);
+  EXPECT_THAT(backup.err, HasSubstr("no backup of this store"));
+  EXPECT_EQ(Run({"-C", copy_, "get", "300:mine"}).out, "1\n");
   EXPECT_EQ(Run({"copy", source_, copy_, "--overwrite"}).code, 0);
   EXPECT_EQ(Everything(copy_), Everything(source_));
+  // A step that was saved again since is another matter.
+  {
+    ASSERT_OK_AND_ASSIGN(Store trainer, Store::Open(source_));
+    StepBuilder builder = trainer.Begin(500, {.overwrite = true});
+    builder.PutInt("n", 8);
+    ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+    ASSERT_OK(trainer.Close());
+  }
+  EXPECT_EQ(Run({"-C", source_, "backup", copy_}).code, 0);
+  EXPECT_EQ(Run({"-C", copy_, "get", "500:n"}).out, "8\n");
 }
 
 TEST_F(CopyCommandTest, APolicyOfTheOtherStoreIsObeyed) {

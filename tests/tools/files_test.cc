@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -117,6 +118,39 @@ TEST_F(FilesTest, WhatAKilledExportLeftGoesWithTheNext) {
   EXPECT_FALSE(std::filesystem::exists(dead));
   EXPECT_EQ(ReadFile(living), "half");
   close(held);
+}
+
+TEST_F(FilesTest, WhatIsNoFileStaysWhatItIs) {
+  const std::string from = Write("a.safetensors", Safetensors(kOne, kEight));
+  const std::string pipe = scratch_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const char* force : {"--quiet", "--force"}) {
+    const Result refused =
+        Run({"export", from, pipe, "--format", "npz", force});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, HasSubstr("a pipe or a device"));
+    EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  }
+  // Where a link leads to is written, also where that is not there yet.
+  for (const char* format : {"npz", "safetensors"}) {
+    const std::string target = scratch_ / (std::string("target-") + format);
+    const std::string link = scratch_ / (std::string("link-") + format);
+    std::filesystem::create_symlink(std::filesystem::path(target).filename(),
+                                    link);
+    for (const char* force : {"--quiet", "--force"}) {
+      EXPECT_EQ(Run({"export", from, link, "--format", format, force}).code, 0);
+      EXPECT_TRUE(std::filesystem::is_symlink(link));
+      EXPECT_GT(std::filesystem::file_size(target), 0u);
+      Write(std::filesystem::path(target).filename(), "");
+    }
+  }
+  // A pipe that an index names is not waited for.
+  std::filesystem::create_symlink(pipe, scratch_ / "p.safetensors");
+  const Result waits =
+      Run({"ls", Write("i.safetensors.index.json",
+                       R"({"weight_map":{"w":"p.safetensors"}})")});
+  EXPECT_EQ(waits.code, 2);
+  EXPECT_THAT(waits.err, HasSubstr("p.safetensors is no regular file"));
 }
 
 TEST_F(FilesTest, LyingHeads) {

@@ -91,7 +91,13 @@ def _npz():
     yield zipped([("w.npy", b"no array")])
     yield zipped([("w.npy", npy(NPY.replace("2", "9"), EIGHT))])
     yield zipped([("readme", b"text")])
+    # Of which nothing would be said.
+    yield zipped([("w.npy", npy(NPY, EIGHT)), ("w", npy(NPY, EIGHT))])
+    yield zipped([("w.npy", npy(NPY, EIGHT)), ("readme.txt", b"text")])
     whole = zipped([("w.npy", npy(NPY, EIGHT))])
+    # Another name in the directory at the end than at the array.
+    at = whole.rindex(b"w.npy")
+    yield whole[:at] + b"v.npy" + whole[at + 5:]
     for keep in (10, len(whole) // 2, len(whole) - 1):
         yield whole[:keep]
     # A byte of the array: the archive has its checksum.

@@ -26,7 +26,9 @@
 namespace ckptree {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using tools::HttpAnswer;
 using tools::HttpRequest;
@@ -101,6 +103,8 @@ TEST_F(WebAnswersTest, WantsTheToken) {
   }
   HttpRequest request = {.method = "GET", .path = "/", .host = "localhost"};
   request.authorization = std::string("Bearer ") + kToken;
+  EXPECT_EQ(answers_->Answer(request).status, 200);
+  request.authorization = std::string("bearer ") + kToken;
   EXPECT_EQ(answers_->Answer(request).status, 200);
   request.authorization = std::string("Basic ") + kToken;
   EXPECT_EQ(answers_->Answer(request).status, 401);
@@ -279,6 +283,9 @@ TEST_F(ServeTest, ServesBesideATrainerUntilCtrlC) {
   EXPECT_THAT(Get("/..%2f..%2fetc/passwd" + Token()),
               HasSubstr("HTTP/1.1 404 "));
   EXPECT_THAT(Get("/metrics" + Token()), HasSubstr("ckptree_steps"));
+  // A part of it does not look like the whole.
+  EXPECT_THAT(Get("/" + Token(), "localhost\r\nRange: bytes=0-8"),
+              AllOf(HasSubstr("HTTP/1.1 206 "), EndsWith("\r\n\r\n<!DOCTYPE")));
   // What is no request at all gets an answer or none, and the next is served.
   for (const char* text :
        {"\r\n\r\n", "GET\r\n\r\n", "\x16\x03\x01\x02\r\n\r\n",
@@ -383,7 +390,8 @@ TEST_F(ServeTest, WhatCannotBeIsSaidByName) {
   // One server has the port.
   fails({"--port", std::to_string(Port())}, 4, std::to_string(Port()));
   fails({"--port", "70000"}, 2, "70000");
-  fails({"--host", "no.such.host.invalid"}, 4, "no.such.host.invalid");
+  fails({"--host", "no.such.host.invalid"}, 2, "no.such.host.invalid");
+  fails({"--host", "999.1.1.1", "--port", "0"}, 2, "999.1.1.1");
   fails({"-b", "nobody"}, 3, "nobody");
   fails({"-k", "a//b"}, 2, "an empty part");
 }

@@ -2,6 +2,8 @@
 
 // `ckptree sql`.
 
+#include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -60,6 +62,27 @@ TEST_F(SqlTest, EachTable) {
             "300,1\n");
   EXPECT_EQ(Csv("select distinct since from stats where key='params/frozen'"),
             "100\n");
+}
+
+// As a text, which it was once, it is above each number, and 0 in a sum.
+TEST_F(SqlTest, NaNIsNullAndIsCounted) {
+  {
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(store_));
+    std::int64_t step = 1000;
+    for (const double loss : {1.0, std::nan(""), 3.0}) {
+      StepBuilder builder = store.Begin(step++);
+      builder.PutInt("n", 1);
+      builder.SetMetric("other", loss);
+      ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+    }
+    ASSERT_OK(store.Close());
+  }
+  EXPECT_EQ(Csv("select avg(value), max(value), count(value), sum(nan) "
+                "from metrics where name='other'"),
+            "2.0,3.0,2,1\n");
+  EXPECT_EQ(Csv("select count(*) from metrics where name='other' "
+                "and value>2"),
+            "1\n");
 }
 
 TEST_F(SqlTest, AgreesWithOtherVerbs) {
@@ -133,7 +156,7 @@ TEST_F(SqlTest, NothingButReading) {
   refused("vacuum into '" + file + "'", "");
   refused("select load_extension('x')", "");
   refused("select 1; select 2", "one SELECT");
-  refused("", "one SELECT");
+  refused("", "an empty word");
   refused("select ?", "parameter");
   refused("select missing from steps", "no such column: missing");
   refused("selec 1", "syntax error");

@@ -65,6 +65,44 @@ TEST_F(WritingCommandTest, TagPinAndRm) {
   EXPECT_EQ(run({"verify"}).code, 0);
 }
 
+// As `pin "$OLD"` says where OLD is not set.
+TEST_F(WritingCommandTest, AnEmptyWordIsNoStep) {
+  const std::string own = scratch_ / "own";
+  MakeStore(own);
+  const std::string before = Run({"-C", own, "log", "--json"}).out;
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"pin", ""},
+                                             {"pin", "--delete", ""},
+                                             {"pin", "100", ""},
+                                             {"rm", "", "-y"},
+                                             {"tag", "x", ""},
+                                             {"tag", ""},
+                                             {"fork", "", "--branch", "b"},
+                                             {"export", "", own + ".npz"},
+                                             {"verify", ""},
+                                             {"diff", "100", ""}}) {
+    std::vector<std::string> all = {"-C", own};
+    all.insert(all.end(), words.begin(), words.end());
+    const Result result = Run(all);
+    EXPECT_EQ(result.code, 2) << words[0];
+    EXPECT_THAT(result.err, HasSubstr("cannot take an empty word"));
+  }
+  // -1 bounds a list, and is no step.
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"tag", "x", "-1"},
+                                             {"tag", "x", "100", "--json"},
+                                             {"fork", "-1", "--branch", "b"}}) {
+    std::vector<std::string> all = {"-C", own};
+    all.insert(all.end(), words.begin(), words.end());
+    const Result result = Run(all);
+    EXPECT_EQ(result.code, 2) << words[0];
+    EXPECT_THAT(result.err, HasSubstr("is of the list"));
+  }
+  EXPECT_EQ(Run({"-C", own, "log", "--json"}).out, before);
+  EXPECT_FALSE(std::filesystem::exists(own + ".npz"));
+  EXPECT_EQ(Run({"-C", own, "tag", "-1", "-o", "csv", "--no-header"}).code, 0);
+}
+
 TEST_F(WritingCommandTest, ReadsBesideAWriterWhichIsAskedToWrite) {
   const std::string own = scratch_ / "own";
   ASSERT_OK_AND_ASSIGN(Store writer,

@@ -37,13 +37,20 @@ constexpr std::uint64_t kMostIndexBytes = 64 << 20;
 class Descriptor {
  public:
   static absl::StatusOr<Descriptor> Open(const std::string& path) {
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // Of a pipe it would wait for its other end.
+    const int descriptor =
+        ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat file {};
     if (descriptor < 0 || ::fstat(descriptor, &file) != 0) {
       const std::string why = std::strerror(errno);
       if (descriptor >= 0) ::close(descriptor);
       return absl::InvalidArgumentError(
           absl::StrFormat("opening %s: %s", Escape(path), why));
+    }
+    if (!S_ISREG(file.st_mode)) {
+      ::close(descriptor);
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s is no regular file", Escape(path)));
     }
     return Descriptor(path, descriptor,
                       static_cast<std::uint64_t>(file.st_size));

@@ -73,7 +73,13 @@ class NpzFile final : public ArrayFile {
       return Damaged(zip_strerror(archive_));
     }
     std::string name = stat.name;
-    if (!name.ends_with(".npy")) return absl::OkStatus();
+    if (name.ends_with("/")) return absl::OkStatus();  // A folder.
+    if (!name.ends_with(".npy")) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s has `%s`, which is no array: its name does not "
+                          "end with .npy",
+                          Escape(path()), Escape(name)));
+    }
     name.resize(name.size() - 4);
     // No memory is taken for what the archive only says of itself.
     if (stat.comp_size > bytes_ ||
@@ -168,7 +174,8 @@ class NpzFile final : public ArrayFile {
 absl::StatusOr<std::unique_ptr<ArrayFile>> OpenNpz(const std::string& path) {
   std::error_code unknown;
   int code = 0;
-  zip_t* const archive = zip_open(path.c_str(), ZIP_RDONLY, &code);
+  zip_t* const archive =
+      zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &code);
   if (archive == nullptr) {
     zip_error_t error;
     zip_error_init_with_code(&error, code);

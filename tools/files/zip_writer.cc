@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "tools/output/failure.h"
 #include "tools/output/terminal.h"
 
 namespace ckptree::tools {
@@ -101,8 +102,7 @@ absl::Status Sync(const std::string& path) {
   const int error = errno;
   if (descriptor >= 0) ::close(descriptor);
   if (synced) return absl::OkStatus();
-  return absl::UnknownError(
-      absl::StrFormat("syncing %s: %s", Escape(path), std::strerror(error)));
+  return FileError(error, "syncing " + Escape(path));
 }
 
 }  // namespace
@@ -112,9 +112,12 @@ absl::Status WriteNpz(const std::string& path,
                       const std::function<bool()>& cancelled) {
   // libzip writes beside this name, and gives it the name when all is there.
   const std::string temporary = absl::StrFormat("%s.%d.tmp", path, getpid());
-  const auto failure = [&path](const char* why) {
-    return absl::UnknownError(
-        absl::StrFormat("writing %s: %s", Escape(path), why));
+  const auto failure = [&path](zip_error_t* error) {
+    if (zip_error_system_type(error) == ZIP_ET_SYS) {
+      return FileError(zip_error_code_system(error), Escape(path));
+    }
+    return absl::UnknownError(absl::StrFormat("writing %s: %s", Escape(path),
+                                              zip_error_strerror(error)));
   };
   int code = 0;
   zip_t* const archive =
@@ -122,9 +125,9 @@ absl::Status WriteNpz(const std::string& path,
   if (archive == nullptr) {
     zip_error_t error;
     zip_error_init_with_code(&error, code);
-    const std::string why = zip_error_strerror(&error);
+    const absl::Status why = failure(&error);
     zip_error_fini(&error);
-    return failure(why.c_str());
+    return why;
   }
   absl::Status failed;
   for (const NpzEntry& entry : entries) {
@@ -137,10 +140,10 @@ absl::Status WriteNpz(const std::string& path,
                           : zip_file_add(archive, (entry.name + ".npy").c_str(),
                                          source, ZIP_FL_ENC_UTF_8);
     if (index < 0) {
-      const std::string why = zip_strerror(archive);
+      const absl::Status why = failure(zip_get_error(archive));
       if (source != nullptr) zip_source_free(source);
       zip_discard(archive);
-      return failure(why.c_str());
+      return why;
     }
     zip_set_file_compression(archive, static_cast<zip_uint64_t>(index),
                              ZIP_CM_STORE, 0);
@@ -150,17 +153,17 @@ absl::Status WriteNpz(const std::string& path,
   std::function<bool()> ask = cancelled;
   zip_register_cancel_callback_with_state(archive, AskCancelled, nullptr, &ask);
   if (zip_close(archive) != 0) {
-    const std::string why = zip_strerror(archive);
+    const absl::Status why = failure(zip_get_error(archive));
     zip_discard(archive);
     std::error_code ignored;
     std::filesystem::remove(temporary, ignored);
     if (!failed.ok()) return failed;
     if (cancelled()) return absl::CancelledError("interrupted");
-    return failure(why.c_str());
+    return why;
   }
   if (absl::Status status = Sync(temporary); !status.ok()) return status;
   if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    return failure(std::strerror(errno));
+    return FileError(errno, Escape(path));
   }
   const std::string folder = std::filesystem::path(path).parent_path().string();
   return Sync(folder.empty() ? "." : folder);

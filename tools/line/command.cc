@@ -473,6 +473,16 @@ absl::Status UnknownCommand(std::string_view name) {
 
 absl::Status CheckWords(const Command& command, const Arguments& arguments) {
   const int given = static_cast<int>(arguments.words().size());
+  // As an unset variable of a script: it would be every step, or the latest.
+  // What is completed may be empty yet.
+  if (!command.hidden &&
+      std::ranges::find(arguments.words(), "") != arguments.words().end()) {
+    return WithHint(
+        absl::InvalidArgumentError(absl::StrFormat(
+            "`ckptree %s` cannot take an empty word", command.name)),
+        "is a variable of the shell not set? What may be left out is left out "
+        "whole");
+  }
   if (given >= command.min_words && given <= command.max_words) {
     return absl::OkStatus();
   }

@@ -45,6 +45,20 @@ std::vector<std::string> SplitList(std::string_view text) {
 
 std::span<const FlagSpec> TableFlags() { return kTableFlags; }
 
+absl::Status CheckNoTable(const Arguments& arguments, std::string_view words) {
+  for (const FlagSpec& flag : kTableFlags) {
+    if (!arguments.Has(flag.name)) continue;
+    return WithHint(
+        absl::InvalidArgumentError(
+            absl::StrFormat("--%s is of the list, which is not made with %s",
+                            flag.name, words)),
+        flag.name == "limit"
+            ? "a step before the latest is latest~1; -1 is --limit 1"
+            : "leave it out");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<TableOptions> ParseTableOptions(const Arguments& arguments) {
   TableOptions options;
   const std::string format =

@@ -16,6 +16,10 @@ namespace ckptree::tools {
 std::span<const FlagSpec> TableFlags();
 
 // kInvalidArgument: what is not a condition, or not a number.
+// kInvalidArgument where one of them is given to a command that lists only
+// without `words`, and has these.
+absl::Status CheckNoTable(const Arguments& arguments, std::string_view words);
+
 absl::StatusOr<TableOptions> ParseTableOptions(const Arguments& arguments);
 
 }  // namespace ckptree::tools

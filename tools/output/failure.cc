@@ -92,9 +92,10 @@ int ExitCodeOf(const absl::Status& status) {
 absl::Status FileError(int error, std::string_view what) {
   const std::string text =
       absl::StrFormat("%s: %s", what, std::strerror(error));
-  if (error == ENOSPC || error == EDQUOT) {
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
     return WithHint(absl::ResourceExhaustedError(text),
-                    "free some space there and try again");
+                    error == EFBIG ? "`ulimit -f` is less than it takes"
+                                   : "free some space there and try again");
   }
   return WithHint(absl::UnknownError(text), "name a place you may write to");
 }

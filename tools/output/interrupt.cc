@@ -45,6 +45,8 @@ void HandleSignals() {
   ::sigaction(SIGTERM, &action, nullptr);
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &action, nullptr);
+  // Beyond the limit of a file a write fails, as on a full disk.
+  ::sigaction(SIGXFSZ, &action, nullptr);
 }
 
 bool Interrupted() { return interrupted_by != 0; }

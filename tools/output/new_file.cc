@@ -59,6 +59,17 @@ std::string WithoutSlash(std::string path) {
   return path;
 }
 
+// Where links lead to: what they name is made or replaced, not the link.
+std::string BehindLinks(std::string path) {
+  std::error_code error;
+  for (int links = 0; links < 40 && fs::is_symlink(path, error); ++links) {
+    const fs::path to = fs::read_symlink(path, error);
+    if (error) break;
+    path = (fs::path(FolderOf(path)) / to).string();
+  }
+  return path;
+}
+
 // `attempt` 0, 1, ...: in another container another process may have our
 // number.
 std::string TemporaryName(const std::string& path, int attempt) {
@@ -136,7 +147,8 @@ NewFile::~NewFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-absl::StatusOr<NewFile> NewFile::Create(const std::string& path) {
+absl::StatusOr<NewFile> NewFile::Create(const std::string& name) {
+  const std::string path = BehindLinks(name);
   struct stat there {};
   const bool exists = ::stat(path.c_str(), &there) == 0;
   if (exists && S_ISDIR(there.st_mode)) {
@@ -197,7 +209,7 @@ NewFolder::~NewFolder() {
 }
 
 absl::StatusOr<NewFolder> NewFolder::Create(const std::string& path) {
-  const std::string target = WithoutSlash(path);
+  const std::string target = BehindLinks(WithoutSlash(path));
   for (int attempt = 0; attempt < 100; ++attempt) {
     const std::string temporary = TemporaryName(target, attempt);
     if (!RemoveAbandoned(temporary)) continue;

@@ -23,7 +23,7 @@ namespace ckptree::tools {
 // Commit() nothing is left, also after an interrupt.
 class NewFile {
  public:
-  static absl::StatusOr<NewFile> Create(const std::string& path);
+  static absl::StatusOr<NewFile> Create(const std::string& name);
   NewFile(NewFile&& other) noexcept;
   NewFile& operator=(NewFile&&) = delete;
   ~NewFile();

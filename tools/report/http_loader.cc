@@ -57,11 +57,15 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttp(const std::string& host,
   errno = 0;
   std::unique_ptr<HttpServer> server(start(host, port, std::move(handler)));
   if (server == nullptr) {
+    const int error = errno;
     return WithHint(
-        absl::UnavailableError(absl::StrFormat(
-            "nothing can listen at %s, port %d: %s", Escape(host), port,
-            errno == 0 ? "not an address of this machine"
-                       : std::strerror(errno))),
+        absl::Status(
+            error == EADDRINUSE ? absl::StatusCode::kUnavailable
+                                : absl::StatusCode::kInvalidArgument,
+            absl::StrFormat("nothing can listen at %s, port %d: %s",
+                            Escape(host), port,
+                            error == 0 ? "not an address of this machine"
+                                       : std::strerror(error))),
         "name another --port or --host; --port 0 is any that is free");
   }
   return server;

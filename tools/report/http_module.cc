@@ -61,7 +61,9 @@ class Parser : public httplib::Server {
                                : std::string(),
                    .authorization = request.get_header_value("Authorization"),
                    .token = request.get_param_value("token")});
-      response.status = answer.status;
+      // cpp-httplib cuts the answer to the ranges that are asked for.
+      response.status =
+          answer.status == 200 && !request.ranges.empty() ? 206 : answer.status;
       for (const auto& [name, value] : answer.headers) {
         response.set_header(name, value);
       }

@@ -62,9 +62,11 @@ bool WebAnswers::IsOurs(const std::string& host) const {
 }
 
 bool WebAnswers::MayRead(const HttpRequest& request) const {
-  constexpr std::string_view kBearer = "Bearer ";
+  constexpr std::string_view kBearer = "bearer ";
   if (SameText(request.token, token_)) return true;
-  return request.authorization.starts_with(kBearer) &&
+  // The name of a scheme has no case (RFC 9110).
+  return absl::AsciiStrToLower(
+             request.authorization.substr(0, kBearer.size())) == kBearer &&
          SameText(request.authorization.substr(kBearer.size()), token_);
 }
 

@@ -270,6 +270,24 @@ std::string SummaryText(const CopyReport& report, bool dry_run,
   return text + "\n";
 }
 
+// A backup replaces steps that were saved again since, of its own store only:
+// of the steps that both have some are then the same.
+absl::Status CheckIsBackup(const Store& from, Store* to, CopyOptions options) {
+  if (to == nullptr) return absl::OkStatus();
+  options.dry_run = true;
+  options.overwrite = false;
+  const absl::Status differs = Copy(from, to, options).status();
+  if (!absl::IsAlreadyExists(differs)) return absl::OkStatus();
+  options.overwrite = true;
+  CKPTREE_ASSIGN_OR_RETURN(const CopyReport planned, Copy(from, to, options));
+  if (planned.CountOf(CopiedStep::Result::kThere) > 0) return absl::OkStatus();
+  return WithHint(
+      absl::FailedPreconditionError(absl::StrFormat(
+          "it is no backup of this store: %s", std::string(differs.message()))),
+      "name another place; or `ckptree copy SRC DST --overwrite`, which "
+      "replaces the steps there");
+}
+
 // Exit code of what is left out.
 int CodeOf(const CopyReport& report) {
   bool damaged = report.CountOf(CopiedStep::Result::kDamaged) > 0;
@@ -299,8 +317,8 @@ absl::StatusOr<std::vector<StepSelector>> WantedSteps(
 }
 
 absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
-                           const std::vector<std::string>& revs,
-                           bool overwrite) {
+                           const std::vector<std::string>& revs, bool overwrite,
+                           bool backup) {
   const absl::StatusOr<TableOptions> table_options =
       ParseTableOptions(session.arguments());
   if (!table_options.ok()) return table_options.status();
@@ -334,6 +352,13 @@ absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
              : OpenDestination(session, to, options.dry_run);
   if (!store.ok()) return store.status();
   const bool ships = is_far && *store && !options.dry_run;
+  if (backup) {
+    if (absl::Status status =
+            CheckIsBackup(**from, *store ? &**store : nullptr, options);
+        !status.ok()) {
+      return status;
+    }
+  }
 
   absl::StatusOr<CopyReport> report;
   std::uint64_t copied = 0;
@@ -407,7 +432,7 @@ absl::StatusOr<int> RunCopy(Session& session) {
   }
   session.UseStore(words[0]);
   return CopyTo(session, words[1], {words.begin() + 2, words.end()},
-                session.arguments().Has("overwrite"));
+                session.arguments().Has("overwrite"), /*backup=*/false);
 }
 
 absl::StatusOr<int> RunBackup(Session& session) {
@@ -415,7 +440,8 @@ absl::StatusOr<int> RunBackup(Session& session) {
     return WithHint(absl::InvalidArgumentError("the name of a store is empty"),
                     "`ckptree backup DST`");
   }
-  return CopyTo(session, session.words()[0], {}, true);
+  return CopyTo(session, session.words()[0], {}, /*overwrite=*/true,
+                /*backup=*/true);
 }
 
 }  // namespace ckptree::tools

@@ -2,6 +2,8 @@
 
 #include "tools/verbs/export_formats.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -95,7 +97,17 @@ absl::Status WriteNpzOf(const std::string& path,
     };
     entries.push_back(std::move(entry));
   }
-  // libzip writes beside the name that it is given, under one of its own.
+  // libzip goes back in what it writes.
+  struct stat there {};
+  if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode) &&
+      !S_ISDIR(there.st_mode)) {
+    return WithHint(
+        absl::InvalidArgumentError(absl::StrFormat(
+            "%s is a pipe or a device, into which no npz can be written",
+            Escape(path))),
+        "--format safetensors can; or name a file");
+  }
+  // It writes beside the name that it is given, under one of its own.
   CKPTREE_ASSIGN_OR_RETURN(NewFolder folder, NewFolder::Create(path));
   CKPTREE_RETURN_IF_ERROR(WriteNpz(folder / kMade, entries, Interrupted));
   return folder.Commit(kMade);

@@ -177,6 +177,13 @@ absl::StatusOr<int> RunFork(Session& session) {
         absl::InvalidArgumentError("--drop takes the name of a branch alone"),
         "`ckptree fork --drop NAME`");
   }
+  if (drop || branch) {
+    if (absl::Status status = CheckNoTable(session.arguments(),
+                                           drop ? "--drop" : "--branch");
+        !status.ok()) {
+      return status;
+    }
+  }
   if (drop) return DropBranch(session, *drop);
   if (branch) return AddBranch(session, *branch);
   if (session.words().empty()) return ListBranches(session);

@@ -68,8 +68,8 @@ absl::StatusOr<int> RunRm(Session& session) {
     }
   }
   for (const std::string& word : session.words()) {
-    // ".." alone, or a range that lost its ends in a script: too much.
-    if (word.empty() || word == ".." || word.ends_with("/..")) {
+    // A range that lost its ends in a script: too much.
+    if (word == ".." || word.ends_with("/..")) {
       return WithHint(
           absl::InvalidArgumentError("`" + word + "` would be every step"),
           "name an end: 0..latest; `ckptree fork --drop BRANCH` removes a "

@@ -21,9 +21,10 @@ namespace {
 
 SqlValue Whole(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 SqlValue Words(std::string_view text) { return std::string(text); }
-// SQLite has no NaN: it is NULL there, so it is a text here.
+// SQLite has no NaN: it is NULL, as avg() and max() leave it out then, and no
+// text, which would be larger than each number. Columns named nan say where.
 SqlValue Real(double value) {
-  if (std::isnan(value)) return std::string("nan");
+  if (std::isnan(value)) return std::monostate();
   return value;
 }
 SqlValue OrNull(std::string text) {
@@ -134,7 +135,8 @@ absl::StatusOr<std::unique_ptr<SqlRows>> MetricsOf(const Store& store,
   std::vector<std::vector<SqlValue>> rows;
   for (const StepInfo& info : steps) {
     for (const auto& [name, value] : info.metrics) {
-      rows.push_back({info.branch, info.step, name, Real(value)});
+      rows.push_back({info.branch, info.step, name, Real(value),
+                      Whole(std::isnan(value) ? 1 : 0)});
     }
   }
   return std::make_unique<ListedRows>(std::move(rows));
@@ -374,7 +376,7 @@ constexpr SqlTable kSqlTables[] = {
      "nonfinite_leaves INTEGER, pinned INTEGER, tags TEXT, digest TEXT, "
      "note TEXT, saved_by TEXT",
      0, 1, -1, StepsOf},
-    {"metrics", "branch TEXT, step INTEGER, name TEXT, value REAL", 0, 1, -1,
+    {"metrics", "branch TEXT, step INTEGER, name TEXT, value REAL, nan INTEGER", 0, 1, -1,
      MetricsOf},
     {"tags", "name TEXT, branch TEXT, step INTEGER", -1, -1, -1, TagsOf},
     {"leaves",

@@ -61,9 +61,10 @@ absl::StatusOr<int> RunTag(Session& session) {
   if (session.words().empty() || (remove && session.words().size() > 1)) {
     return absl::InvalidArgumentError("`ckptree tag --delete` needs one NAME");
   }
-  if (session.words().size() > 1 && session.words()[1].empty()) {
-    return absl::InvalidArgumentError(
-        "the step to tag is empty: give one, or leave it out for the latest");
+  if (absl::Status status =
+          CheckNoTable(session.arguments(), remove ? "--delete" : "NAME");
+      !status.ok()) {
+    return status;
   }
   const std::string name = TagName(session.words()[0]);
   const absl::StatusOr<Address> address =
