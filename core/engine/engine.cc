@@ -513,6 +513,20 @@ std::shared_ptr<const void> Engine::LeaseVersion(std::uint64_t version) {
       lease.get(), [lease, version](const void*) { lease->Drop(version); });
 }
 
+absl::StatusOr<std::shared_ptr<const void>> Engine::HoldListed() {
+  if (writer_ != nullptr || !address_.empty() || !database_->following()) {
+    return nullptr;
+  }
+  std::shared_ptr<const void> lease = LeaseVersion(kv::kEveryVersion);
+  if (lease == nullptr) return nullptr;
+  // In this order: what is removed before is not listed, and what is removed
+  // later is by a commit whose collector sees the lease.
+  CKPTREE_RETURN_IF_ERROR(Refresh());
+  listed_holds_.fetch_add(1);
+  return std::shared_ptr<const void>(
+      lease.get(), [this, lease](const void*) { listed_holds_.fetch_sub(1); });
+}
+
 bool Engine::StillThere(const schema::StepRecord& record) {
   CacheTurn turn;
   if (!address_.empty()) {

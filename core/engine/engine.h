@@ -132,6 +132,12 @@ class Engine {
   // the result lives. Null where no lease can be made; then a read may find
   // that its step is gone.
   std::shared_ptr<const void> LeaseVersion(std::uint64_t version);
+  // Beside a live writer: refreshes; what is listed from then on is not
+  // collected by it while the result lives, whatever is removed, and steps open
+  // without a look at whether they are still there. Null where there is no such
+  // writer, or no lease can be made.
+  absl::StatusOr<std::shared_ptr<const void>> HoldListed();
+  bool holds_listed() const { return listed_holds_.load() > 0; }
   // Reading only: whether the step of `record` still is that version, after
   // catching up.
   bool StillThere(const schema::StepRecord& record);
@@ -218,6 +224,7 @@ class Engine {
   std::shared_ptr<const StepTree> last_tree_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<kv::Lease> lease_ ABSL_GUARDED_BY(mu_);
   bool no_lease_ ABSL_GUARDED_BY(mu_) = false;
+  std::atomic<int> listed_holds_ = 0;
 };
 
 }  // namespace ckptree::internal

@@ -136,7 +136,8 @@ absl::StatusOr<std::unique_ptr<StepReader>> StepReader::Open(
     reader->pin_ = reader->engine_->LeaseVersion(version);
     // In this order: a collector that did not see the lease had the step
     // removed before.
-    if (!reader->engine_->StillThere(*reader->record_)) {
+    if (!reader->engine_->holds_listed() &&
+        !reader->engine_->StillThere(*reader->record_)) {
       return StepGone(*reader->record_);
     }
   }

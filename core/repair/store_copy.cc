@@ -26,6 +26,7 @@
 #include "base/status_macros.h"
 #include "ckptree/copy.h"
 #include "core/engine/engine.h"
+#include "core/engine/hold_listed.h"
 #include "core/engine/store_engine.h"
 #include "core/process/guarded_call.h"
 #include "core/repair/step_copy.h"
@@ -119,6 +120,9 @@ class StoreCopier {
     if (to_ == nullptr && !options_.dry_run) {
       return absl::InvalidArgumentError("no store to copy into");
     }
+    // Beside a trainer whose policy removes steps.
+    CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const void> held,
+                             HoldListed(from_));
     CKPTREE_RETURN_IF_ERROR(FindWanted());
     CKPTREE_RETURN_IF_ERROR(FindThere());
     for (const Wanted& wanted : wanted_) {
@@ -413,7 +417,8 @@ std::uint64_t CopyReport::CountOf(CopiedStep::Result result) const {
 }
 
 bool CopyReport::complete() const {
-  return problems.empty() && CountOf(CopiedStep::Result::kRefused) == 0 &&
+  return problems.empty() && CountOf(CopiedStep::Result::kGone) == 0 &&
+         CountOf(CopiedStep::Result::kRefused) == 0 &&
          CountOf(CopiedStep::Result::kDamaged) == 0 &&
          std::all_of(verified.findings.begin(), verified.findings.end(),
                      [](const Finding& finding) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <new>
 #include <set>
 #include <string>
@@ -17,6 +18,7 @@
 #include "ckptree/ckptree.h"
 #include "core/collect/collector.h"
 #include "core/engine/engine.h"
+#include "core/engine/hold_listed.h"
 #include "core/engine/store_engine.h"
 #include "core/process/logger.h"
 #include "gmock/gmock.h"
@@ -479,6 +481,36 @@ TEST_F(CollectTest, RefusesOptionsThatMeanNothing) {
   Open(ReadOnly());
   EXPECT_THAT(store_->Collect(),
               StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+// A policy removes steps between a list of them and the look at each.
+TEST_F(CollectTest, WhatIsListedWhileItIsHeldCanBeRead) {
+  for (int i = 1; i <= 3; ++i) ASSERT_OK(Save(i, RandomBytes(kLarge, i)));
+  const Store reader = Store::Open(path(), ReadOnly()).value();
+  ASSERT_TRUE(reader.Info().following);
+  ASSERT_OK(Save(4, RandomBytes(kLarge, 4)));
+  {
+    ASSERT_OK_AND_ASSIGN(const std::shared_ptr<const void> held,
+                         internal::HoldListed(reader));
+    ASSERT_NE(held, nullptr);
+    ASSERT_OK_AND_ASSIGN(const std::vector<StepInfo> steps, reader.Steps());
+    ASSERT_THAT(steps, SizeIs(4));  // It has caught up.
+    for (int i = 1; i <= 3; ++i) ASSERT_OK(store_->Delete(i));
+    EXPECT_THAT(Collect().kept, SizeIs(3));
+    for (const StepInfo& info : steps) {
+      ASSERT_OK_AND_ASSIGN(const Step step, reader.OpenStep(AtStep(info.step)));
+      ASSERT_OK_AND_ASSIGN(const LeafValue value, step.Value("w"));
+      EXPECT_EQ(value.bytes,
+                RandomBytes(kLarge, static_cast<std::uint64_t>(info.step)));
+    }
+  }
+  EXPECT_THAT(Collect().kept, IsEmpty());
+  // As it is without.
+  EXPECT_FALSE(reader.OpenStep(AtStep(1)).ok());
+  // A writer needs none.
+  ASSERT_OK_AND_ASSIGN(const std::shared_ptr<const void> none,
+                       internal::HoldListed(*store_));
+  EXPECT_EQ(none, nullptr);
 }
 
 }  // namespace

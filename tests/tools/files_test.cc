@@ -7,16 +7,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/tools/command_runner.h"
 
 namespace ckptree {
@@ -99,6 +103,51 @@ TEST_F(FilesTest, AStepAndAFile) {
   EXPECT_THAT(diff.out,
               AllOf(HasSubstr("\"changed\""), HasSubstr("\"params.w\""),
                     HasSubstr("\"max_abs\": 100.0")));
+  diff = Run({"-C", store, "diff", file + ":params.w", "400:params.nibbles"});
+  EXPECT_EQ(diff.code, 2);
+  EXPECT_THAT(diff.err, HasSubstr("two names"));
+}
+
+TEST_F(FilesTest, DifferencesAreExactAndSayWhatTheyLeaveOut) {
+  const auto file = [this](const char* name, std::string_view dtype,
+                           const std::string& bytes) {
+    return Write(
+        name, Safetensors(absl::StrFormat(R"({"w":{"dtype":"%s","shape":[2],)"
+                                          R"("data_offsets":[0,16]}})",
+                                          dtype),
+                          bytes));
+  };
+  const auto of = [](auto first, auto second) {
+    std::string bytes(16, '\0');
+    std::memcpy(bytes.data(), &first, 8);
+    std::memcpy(bytes.data() + 8, &second, 8);
+    return bytes;
+  };
+  const auto diff = [this](const std::string& a, const std::string& b) {
+    const Result result = Run({"diff", a, b, "--values", "--json"});
+    EXPECT_EQ(result.code, 1) << result.err;
+    return nlohmann::json::parse(result.out)["changes"][0];
+  };
+  constexpr std::int64_t kLarge = std::int64_t{1} << 53;
+  nlohmann::json change =
+      diff(file("a.safetensors", "I64", of(kLarge, kLarge)),
+           file("b.safetensors", "I64", of(kLarge + 1, kLarge)));
+  EXPECT_EQ(change["max_abs"], 1.0);
+  EXPECT_EQ(change["changed_elements"], 1);
+  // Of zeros there is no ratio.
+  change = diff(file("a.safetensors", "F64", of(0.0, 0.0)),
+                file("b.safetensors", "F64", of(0.5, 0.0)));
+  EXPECT_EQ(change["relative"], "Infinity");
+  // What is not finite is in no difference, and is counted.
+  const std::string finite = file("a.safetensors", "F64", of(1.0, 2.0));
+  const std::string other = file("b.safetensors", "F64", of(std::nan(""), 3.0));
+  change = diff(finite, other);
+  EXPECT_EQ(change["max_abs"], 1.0);
+  EXPECT_EQ(change["nan_before"], 0);
+  EXPECT_EQ(change["nan_after"], 1);
+  EXPECT_THAT(Run({"diff", finite, other, "--values"}).out,
+              AllOf(HasSubstr("NAN AFTER"),
+                    HasSubstr("differences are of the finite elements")));
 }
 
 TEST_F(FilesTest, WhatAKilledExportLeftGoesWithTheNext) {

@@ -111,6 +111,11 @@ TEST_F(HistoryTest, DiffSaysWhatChanged) {
   EXPECT_EQ(json["changes"][3]["before"], "float32[3]");
   EXPECT_EQ(json["changes"][3]["after"], "float32[4]");
   EXPECT_EQ(Do({"diff", "20", "60"}).code, 3);
+  // Each of its two ends had the same bytes: of neither key it was a diff.
+  const Result two = Do({"diff", "20:w", "30:frozen"});
+  EXPECT_EQ(two.code, 2);
+  EXPECT_THAT(two.err, HasSubstr("`w` and `frozen` are two keys"));
+  EXPECT_EQ(Do({"diff", "30:w", "40:w"}).code, 1);
 }
 
 TEST_F(HistoryTest, BlameNamesTheSave) {

@@ -65,6 +65,22 @@ TEST_F(NewFileTest, IsThereOnceItIsCommitted) {
   EXPECT_EQ(Left(), 1);
 }
 
+TEST_F(NewFileTest, KeepsWhatCameInTheMeantime) {
+  {
+    ASSERT_OK_AND_ASSIGN(NewFile file, NewFile::Create(path_));
+    std::ofstream(path_) << "theirs";
+    const absl::Status status = file.Commit(Others::kKeep);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(status.message().find(path_), status.message().npos) << status;
+  }
+  EXPECT_EQ(Contents(path_), "theirs");
+  EXPECT_EQ(Left(), 1);
+  fs::remove(path_);
+  ASSERT_OK_AND_ASSIGN(NewFile file, NewFile::Create(path_));
+  ASSERT_OK(file.Commit(Others::kKeep));
+  EXPECT_EQ(Contents(path_), "");
+}
+
 TEST_F(NewFileTest, DoesNotWriteThroughALinkInItsWay) {
   const std::string other = dir_ / "other";
   std::ofstream(other) << "somebody's";

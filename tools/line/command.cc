@@ -509,6 +509,12 @@ absl::StatusOr<int> Run(const Command& command, std::vector<std::string> words,
     return status;
   }
   Session session(*std::move(arguments), out);
+  constexpr std::string_view kOverSteps[] = {
+      "backup", "blame",   "copy",   "diff", "du",   "find",
+      "hist",   "history", "report", "sql",  "stat", "verify"};
+  if (std::ranges::find(kOverSteps, command.name) != std::end(kOverSteps)) {
+    session.HoldListed();
+  }
   return command.run(session);
 }
 

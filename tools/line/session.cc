@@ -14,6 +14,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "core/engine/hold_listed.h"
 #include "tools/files/open_file.h"
 #include "tools/output/failure.h"
 #include "tools/output/printed_table.h"
@@ -64,9 +66,18 @@ Session::Session(Arguments arguments, ByteSink* out)
           DetectTerminal(STDERR_FILENO, arguments_.Get("color", "auto"))),
       out_(out) {}
 
-absl::StatusOr<Store*> Session::OpenStore() { return Open(true, false); }
-absl::StatusOr<Store*> Session::OpenStoreForWriting(bool create) {
-  return Open(false, create);
+absl::StatusOr<Store*> Session::OpenStore() {
+  CKPTREE_ASSIGN_OR_RETURN(Store* const store,
+                           Open(true, false, absl::ZeroDuration()));
+  if (holds_listed_ && held_ == nullptr) {
+    CKPTREE_ASSIGN_OR_RETURN(held_, internal::HoldListed(*store));
+  }
+  return store;
+}
+
+absl::StatusOr<Store*> Session::OpenStoreForWriting(bool create,
+                                                    absl::Duration lock_wait) {
+  return Open(false, create, lock_wait);
 }
 
 absl::StatusOr<std::string> Session::FindDirectory() const {
@@ -90,7 +101,8 @@ absl::StatusOr<std::string> Session::FindDirectory() const {
   return directory;
 }
 
-absl::StatusOr<Store*> Session::Open(bool read_only, bool create) {
+absl::StatusOr<Store*> Session::Open(bool read_only, bool create,
+                                     absl::Duration lock_wait) {
   if (store_) return &*store_;
   absl::StatusOr<std::string> directory = FindDirectory();
   if (!directory.ok()) return directory.status();
@@ -98,6 +110,7 @@ absl::StatusOr<Store*> Session::Open(bool read_only, bool create) {
   StoreOptions options;
   options.read_only = read_only;
   options.create_if_missing = create;
+  options.lock_wait = lock_wait;
   options.collect = false;  // What a command frees it says.
   options.log = [this](LogSeverity severity, std::string_view,
                        std::string_view text) {

@@ -5,6 +5,7 @@
 #ifndef CKPTREE_TOOLS_LINE_SESSION_H_
 #define CKPTREE_TOOLS_LINE_SESSION_H_
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "ckptree/store.h"
 #include "tools/line/address.h"
 #include "tools/line/arguments.h"
@@ -32,17 +34,26 @@ class Session {
   const Terminal& error_terminal() const { return error_terminal_; }
   ByteSink& out() { return *out_; }
 
+  // Of what looks at several steps and ends: where OpenStore() opens a store
+  // beside a trainer, that frees nothing meanwhile, so that each step that is
+  // listed can be read.
+  void HoldListed() { holds_listed_ = true; }
+
   // The store of -C, $CKPTREE_STORE or the folder we are in, opened for reading
   // (safe beside a live trainer), or for writing. kNotFound where there is
   // none.
   absl::StatusOr<Store*> OpenStore();
   // With `create` it is made where the directory is absent or empty.
-  absl::StatusOr<Store*> OpenStoreForWriting(bool create = false);
+  absl::StatusOr<Store*> OpenStoreForWriting(
+      bool create = false, absl::Duration lock_wait = absl::ZeroDuration());
   const std::string& directory() const { return directory_; }
   // The directory that these would open. kNotFound where none is named.
   absl::StatusOr<std::string> FindDirectory() const;
   // So that it can be opened again.
-  void CloseStore() { store_.reset(); }
+  void CloseStore() {
+    held_.reset();
+    store_.reset();
+  }
   // From now on the store is that of `directory`, whatever -C says. REQUIRES:
   // none was opened yet.
   void UseStore(std::string directory) { chosen_ = std::move(directory); }
@@ -63,7 +74,8 @@ class Session {
   void Note(std::string_view text);
 
  private:
-  absl::StatusOr<Store*> Open(bool read_only, bool create);
+  absl::StatusOr<Store*> Open(bool read_only, bool create,
+                              absl::Duration lock_wait);
   absl::Status Explain(absl::Status status, const StepSelector& selector);
 
   Arguments arguments_;
@@ -73,6 +85,8 @@ class Session {
   std::string chosen_;
   std::string directory_;
   std::optional<Store> store_;
+  bool holds_listed_ = false;
+  std::shared_ptr<const void> held_;  // Of store_.
 };
 
 // True where `directory` looks like a store.

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/terminal.h"
@@ -52,6 +53,34 @@ int SyncFolderOf(const std::string& path) {
   const int error = ::fsync(folder) == 0 || errno == EINVAL ? 0 : errno;
   ::close(folder);
   return error;
+}
+
+absl::Status Rename(const std::string& from, const std::string& to,
+                    Others others) {
+  const bool keep = others == Others::kKeep;
+  bool renamed = false;
+  if (keep) {
+    renamed = ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(),
+                          RENAME_NOREPLACE) == 0;
+    // A file system that has no such thing.
+    if (!renamed && (errno == EINVAL || errno == ENOSYS)) {
+      renamed = ::link(from.c_str(), to.c_str()) == 0;
+      if (renamed) static_cast<void>(::unlink(from.c_str()));
+      // Nor links, or it is a folder, which replaces nothing that has anything.
+      if (!renamed && errno != EEXIST) {
+        renamed = ::rename(from.c_str(), to.c_str()) == 0;
+      }
+    }
+  } else {
+    renamed = ::rename(from.c_str(), to.c_str()) == 0;
+  }
+  if (renamed) return absl::OkStatus();
+  if (keep && errno == EEXIST) {
+    return WithHint(absl::InvalidArgumentError(absl::StrFormat(
+                        "%s exists: it was made in the meantime", Escape(to))),
+                    "--force writes over it");
+  }
+  return FileError(errno, Escape(to));
 }
 
 std::string WithoutSlash(std::string path) {
@@ -176,12 +205,10 @@ absl::StatusOr<NewFile> NewFile::Create(const std::string& name) {
   return FileError(EEXIST, Escape(TemporaryName(path, 0)));
 }
 
-absl::Status NewFile::Commit() {
+absl::Status NewFile::Commit(Others others) {
   if (temporary_.empty()) return absl::OkStatus();
-  if (::fsync(descriptor_) != 0 ||
-      ::rename(temporary_.c_str(), path_.c_str()) != 0) {
-    return FileError(errno, Escape(path_));
-  }
+  if (::fsync(descriptor_) != 0) return FileError(errno, Escape(path_));
+  CKPTREE_RETURN_IF_ERROR(Rename(temporary_, path_, others));
   temporary_.clear();
   RemoveOnInterrupt("");
   if (const int error = SyncFolderOf(path_); error != 0) {
@@ -229,11 +256,9 @@ absl::StatusOr<NewFolder> NewFolder::Create(const std::string& path) {
   return FileError(EEXIST, Escape(TemporaryName(target, 0)));
 }
 
-absl::Status NewFolder::Commit(const std::string& name) {
+absl::Status NewFolder::Commit(const std::string& name, Others others) {
   const std::string made = name.empty() ? temporary_ : *this / name;
-  if (::rename(made.c_str(), path_.c_str()) != 0) {
-    return FileError(errno, Escape(path_));
-  }
+  CKPTREE_RETURN_IF_ERROR(Rename(made, path_, others));
   if (name.empty()) temporary_.clear();
   if (const int error = SyncFolderOf(path_); error != 0) {
     return FileError(error, Escape(path_));

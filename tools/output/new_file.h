@@ -18,6 +18,10 @@
 
 namespace ckptree::tools {
 
+// What becomes of another file that has the name when ours gets it. kKeep: it
+// stays, and Commit() is an error, also where it came at the last moment.
+enum class Others { kReplace, kKeep };
+
 // A file that is written beside its name, synced, renamed, and the name synced.
 // What is no regular file (a pipe, /dev/null) is written in place. Without
 // Commit() nothing is left, also after an interrupt.
@@ -29,7 +33,7 @@ class NewFile {
   ~NewFile();
 
   int descriptor() const { return descriptor_; }
-  absl::Status Commit();
+  absl::Status Commit(Others others = Others::kReplace);
 
  private:
   NewFile(std::string path, std::string temporary, int descriptor);
@@ -52,7 +56,8 @@ class NewFolder {
     return temporary_ + "/" + name;
   }
   // `name`: what in it gets the name; empty: the folder itself.
-  absl::Status Commit(const std::string& name = "");
+  absl::Status Commit(const std::string& name = "",
+                      Others others = Others::kReplace);
 
  private:
   NewFolder(std::string path, std::string temporary, int descriptor);

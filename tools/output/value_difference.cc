@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -18,6 +19,24 @@ namespace {
 
 // Bytes of each array that are looked at together, where its rows allow it.
 constexpr std::int64_t kPieceBytes = 4 << 20;
+
+template <typename Whole>
+double Apart(const std::byte* before, const std::byte* after) {
+  Whole x, y;
+  std::memcpy(&x, before, sizeof x);
+  std::memcpy(&y, after, sizeof y);
+  return static_cast<double>(
+      x < y ? static_cast<std::uint64_t>(y) - static_cast<std::uint64_t>(x)
+            : static_cast<std::uint64_t>(x) - static_cast<std::uint64_t>(y));
+}
+
+// Of 64 bits, two whole numbers beyond 2^53 may be one number as doubles.
+double DistanceOf(DType dtype, const std::byte* before,
+                  const std::byte* after) {
+  if (dtype == DType::kInt64) return Apart<std::int64_t>(before, after);
+  if (dtype == DType::kUint64) return Apart<std::uint64_t>(before, after);
+  return std::abs(RealValue(dtype, after) - RealValue(dtype, before));
+}
 
 }  // namespace
 
@@ -60,9 +79,15 @@ absl::StatusOr<ValueDifference> CompareValues(
       }
       const double x = RealValue(dtype, a->data() + at);
       const double y = RealValue(dtype, b->data() + at);
+      for (const std::size_t i : {0u, 1u}) {
+        const double value = i == 0 ? x : y;
+        difference.nan[i] += std::isnan(value) ? 1 : 0;
+        difference.inf[i] += std::isinf(value) ? 1 : 0;
+      }
       if (!std::isfinite(x) || !std::isfinite(y)) continue;
-      difference.max_abs = std::max(difference.max_abs, std::abs(y - x));
-      sum += (y - x) * (y - x);
+      const double apart = DistanceOf(dtype, a->data() + at, b->data() + at);
+      difference.max_abs = std::max(difference.max_abs, apart);
+      sum += apart * apart;
       before_sum += x * x;
     }
   }

@@ -5,8 +5,10 @@
 #ifndef CKPTREE_TOOLS_OUTPUT_VALUE_DIFFERENCE_H_
 #define CKPTREE_TOOLS_OUTPUT_VALUE_DIFFERENCE_H_
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <limits>
 
 #include "absl/status/statusor.h"
 #include "ckptree/step.h"
@@ -22,8 +24,17 @@ struct ValueDifference {
   double max_abs = 0;
   double l2 = 0;         // Of the difference.
   double before_l2 = 0;  // Of the first array.
+  // What is not finite: of the first array, and of the second.
+  std::array<std::uint64_t, 2> nan = {};
+  std::array<std::uint64_t, 2> inf = {};
 
-  double relative() const { return before_l2 == 0 ? l2 : l2 / before_l2; }
+  bool has_non_finite() const { return nan[0] + nan[1] + inf[0] + inf[1] > 0; }
+  // Infinite where the first array has zeros alone.
+  double relative() const {
+    if (l2 == 0) return 0;
+    return before_l2 == 0 ? std::numeric_limits<double>::infinity()
+                          : l2 / before_l2;
+  }
 };
 
 // Reads both arrays, a few MiB at a time. Complex elements are counted, and add

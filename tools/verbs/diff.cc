@@ -209,6 +209,15 @@ absl::StatusOr<int> RunDiff(Session& session) {
     absl::StatusOr<Address> address = ParseAddress(words[word]);
     if (!address.ok()) return address.status();
     if (words.size() == 1 && i == 0) ++address->step.back;
+    if (!key.empty() && !address->key.empty() && key != address->key) {
+      return WithHint(
+          absl::InvalidArgumentError(
+              absl::StrFormat("`%s` and `%s` are two keys: a difference is of "
+                              "one, in two steps",
+                              Escape(key), Escape(address->key))),
+          "`ckptree get REV:KEY --out FILE.npy` writes an array, and `ckptree "
+          "diff FILE FILE` compares two of them");
+    }
     if (!address->key.empty()) key = address->key;
     absl::StatusOr<Step> step = session.OpenStep(address->step);
     if (!step.ok()) return step.status();

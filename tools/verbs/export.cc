@@ -254,11 +254,15 @@ absl::StatusOr<int> RunExport(Session& session) {
     ProgressLine progress("export", session.error_terminal().is_terminal &&
                                         !session.arguments().Has("quiet"));
     std::uint64_t done = 0;
-    CKPTREE_RETURN_IF_ERROR(WriteExport(format, target, plan.arrays, metadata,
-                                        [&](std::uint64_t bytes) {
-                                          done += bytes;
-                                          progress.Update(done, plan.bytes);
-                                        }));
+    const Others others =
+        session.arguments().Has("force") ? Others::kReplace : Others::kKeep;
+    CKPTREE_RETURN_IF_ERROR(WriteExport(
+        format, target, plan.arrays, metadata,
+        [&](std::uint64_t bytes) {
+          done += bytes;
+          progress.Update(done, plan.bytes);
+        },
+        others));
   }
   session.Note(absl::StrFormat(
       "wrote %s, %s, from %s%s",

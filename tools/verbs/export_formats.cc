@@ -56,7 +56,7 @@ absl::Status WriteAll(const ExportArray& array, ByteSink* sink,
 absl::Status WriteSafetensors(
     const std::string& path, const std::vector<ExportArray>& arrays,
     const std::vector<std::pair<std::string, std::string>>& metadata,
-    const OnBytes& on_bytes) {
+    const OnBytes& on_bytes, Others others) {
   CKPTREE_ASSIGN_OR_RETURN(NewFile created, NewFile::Create(path));
   ByteSink sink(created.descriptor());
   std::vector<SafetensorsEntry> entries;
@@ -69,12 +69,12 @@ absl::Status WriteSafetensors(
     CKPTREE_RETURN_IF_ERROR(WriteAll(array, &sink, on_bytes));
   }
   CKPTREE_RETURN_IF_ERROR(sink.Flush());
-  return created.Commit();
+  return created.Commit(others);
 }
 
 absl::Status WriteNpzOf(const std::string& path,
                         const std::vector<ExportArray>& arrays,
-                        const OnBytes& on_bytes) {
+                        const OnBytes& on_bytes, Others others) {
   const Interruptible interruptible;
   std::vector<NpzEntry> entries;
   for (const ExportArray& array : arrays) {
@@ -110,7 +110,7 @@ absl::Status WriteNpzOf(const std::string& path,
   // It writes beside the name that it is given, under one of its own.
   CKPTREE_ASSIGN_OR_RETURN(NewFolder folder, NewFolder::Create(path));
   CKPTREE_RETURN_IF_ERROR(WriteNpz(folder / kMade, entries, Interrupted));
-  return folder.Commit(kMade);
+  return folder.Commit(kMade, others);
 }
 
 absl::Status WriteText(const std::string& path, const std::string& text) {
@@ -125,7 +125,7 @@ absl::Status WriteFolder(
     ExportFormat format, const std::string& path,
     const std::vector<ExportArray>& arrays,
     const std::vector<std::pair<std::string, std::string>>& metadata,
-    const OnBytes& on_bytes) {
+    const OnBytes& on_bytes, Others others) {
   const Interruptible interruptible;
   CKPTREE_ASSIGN_OR_RETURN(NewFolder folder, NewFolder::Create(path));
   const bool npy = format == ExportFormat::kNpy;
@@ -154,16 +154,17 @@ absl::Status WriteFolder(
     CKPTREE_RETURN_IF_ERROR(
         WriteText(folder / "index.json", JsonText(index, true) + "\n"));
   }
-  return folder.Commit();
+  return folder.Commit("", others);
 }
 
 absl::Status WriteByPython(ExportFormat format, const std::string& path,
                            const std::vector<ExportArray>& arrays,
-                           const OnBytes& on_bytes) {
+                           const OnBytes& on_bytes, Others others) {
   const Interruptible interruptible;
   CKPTREE_ASSIGN_OR_RETURN(NewFolder folder, NewFolder::Create(path));
   const std::string given = folder / "arrays.safetensors";
-  CKPTREE_RETURN_IF_ERROR(WriteSafetensors(given, arrays, {}, on_bytes));
+  CKPTREE_RETURN_IF_ERROR(
+      WriteSafetensors(given, arrays, {}, on_bytes, Others::kReplace));
   std::vector<std::string> words = {"write", fs::absolute(given).string(),
                                     fs::absolute(folder / kMade).string()};
   const bool orbax = format == ExportFormat::kOrbax;
@@ -176,7 +177,7 @@ absl::Status WriteByPython(ExportFormat format, const std::string& path,
       PythonProgram::Start(orbax ? "ckptree.orbax" : "ckptree.torch", path,
                            words));
   CKPTREE_RETURN_IF_ERROR(program->Finish().status());
-  return folder.Commit(kMade);
+  return folder.Commit(kMade, others);
 }
 
 }  // namespace
@@ -254,19 +255,19 @@ absl::Status WriteExport(
     ExportFormat format, const std::string& path,
     const std::vector<ExportArray>& arrays,
     const std::vector<std::pair<std::string, std::string>>& metadata,
-    const OnBytes& on_bytes) {
+    const OnBytes& on_bytes, Others others) {
   switch (format) {
     case ExportFormat::kSafetensors:
-      return WriteSafetensors(path, arrays, metadata, on_bytes);
+      return WriteSafetensors(path, arrays, metadata, on_bytes, others);
     case ExportFormat::kNpz:
-      return WriteNpzOf(path, arrays, on_bytes);
+      return WriteNpzOf(path, arrays, on_bytes, others);
     case ExportFormat::kNpy:
     case ExportFormat::kRaw:
-      return WriteFolder(format, path, arrays, metadata, on_bytes);
+      return WriteFolder(format, path, arrays, metadata, on_bytes, others);
     case ExportFormat::kTorch:
     case ExportFormat::kDcp:
     case ExportFormat::kOrbax:
-      return WriteByPython(format, path, arrays, on_bytes);
+      return WriteByPython(format, path, arrays, on_bytes, others);
   }
   return absl::InternalError("an unknown format");
 }

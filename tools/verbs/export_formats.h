@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tools/output/array_reader.h"
+#include "tools/output/new_file.h"
 
 namespace ckptree::tools {
 
@@ -56,7 +57,7 @@ absl::Status WriteExport(
     ExportFormat format, const std::string& path,
     const std::vector<ExportArray>& arrays,
     const std::vector<std::pair<std::string, std::string>>& metadata,
-    const std::function<void(std::uint64_t bytes)>& on_bytes);
+    const std::function<void(std::uint64_t bytes)>& on_bytes, Others others);
 
 }  // namespace ckptree::tools
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "tools/line/command.h"
@@ -163,6 +164,15 @@ absl::StatusOr<int> DiffFiles(Session& session,
     const std::optional<FileWord>& word = i == 0 ? before : after;
     if (word) {
       AddFile(*word, dotted, &sides[i]);
+      if (!key.empty() && !word->key.empty() && key != word->key) {
+        return WithHint(
+            absl::InvalidArgumentError(absl::StrFormat(
+                "`%s` and `%s` are two names: a difference is of one, on both "
+                "sides",
+                Escape(key), Escape(word->key))),
+            "`ckptree export FILE:NAME OUT --rename NAME=OTHER` gives an array "
+            "another name");
+      }
       if (!word->key.empty()) key = word->key;
       continue;
     }
@@ -185,7 +195,14 @@ absl::StatusOr<int> DiffFiles(Session& session,
                    {.name = "before", .title = "BEFORE", .elide = true},
                    {.name = "after", .title = "AFTER", .elide = true},
                    {.name = "bytes", .title = "SIZE", .right = true}};
-  if (values) AddValueColumns(&table);
+  if (values) {
+    AddValueColumns(&table);
+    for (const char* name :
+         {"nan_before", "nan_after", "inf_before", "inf_after"}) {
+      table.columns.push_back({.name = name, .right = true, .asked = true});
+    }
+  }
+  bool any_bad = false;
   const auto add = [&table, values](std::vector<Cell> row) {
     if (values) row.resize(table.columns.size(), NoCell());
     table.rows.push_back(std::move(row));
@@ -225,6 +242,11 @@ absl::StatusOr<int> DiffFiles(Session& session,
       row.push_back({Json(difference.changed),
                      absl::StrFormat("%d of %d", difference.changed,
                                      difference.elements)});
+      for (const auto& counts : {difference.nan, difference.inf}) {
+        row.push_back(CountCell(counts[0]));
+        row.push_back(CountCell(counts[1]));
+      }
+      any_bad |= difference.has_non_finite();
     }
     add(std::move(row));
   }
@@ -237,6 +259,12 @@ absl::StatusOr<int> DiffFiles(Session& session,
     return WithHint(absl::NotFoundError(absl::StrFormat(
                         "neither side has an array `%s`", Escape(key))),
                     "`ckptree ls FILE` lists those of a file");
+  }
+  // Beside differences, which are of the finite elements.
+  for (Column& column : table.columns) {
+    if (!any_bad || !column.title.empty()) continue;
+    column.title = absl::AsciiStrToUpper(column.name);
+    std::replace(column.title.begin(), column.title.end(), '_', ' ');
   }
   const std::size_t differences = table.rows.size();
   const bool people = options.format == Format::kTable;
@@ -252,6 +280,9 @@ absl::StatusOr<int> DiffFiles(Session& session,
         differences == 0 ? std::string("no difference")
                          : CountText(differences, "difference", "differences"),
         CountText(same, "array is", "arrays are")));
+    if (any_bad) {
+      session.out().Write("differences are of the finite elements\n");
+    }
     for (int i = 0; i < 2; ++i) {
       if (unnamed[i] == 0 || unnamed[i] < sides[i].arrays.size()) continue;
       session.Note(absl::StrFormat(

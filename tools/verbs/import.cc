@@ -216,8 +216,12 @@ absl::StatusOr<int> RunImport(Session& session) {
     return absl::NotFoundError(absl::StrFormat(
         "the folder has no checkpoint of step %d", step.value_or(0)));
   }
-  CKPTREE_ASSIGN_OR_RETURN(Store* const store,
-                           session.OpenStoreForWriting(/*create=*/true));
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::int64_t> wait,
+                           arguments.Number("wait"));
+  CKPTREE_ASSIGN_OR_RETURN(
+      Store* const store,
+      session.OpenStoreForWriting(/*create=*/true,
+                                  absl::Seconds(wait.value_or(0))));
   Table table;
   table.schema = "ckptree.import/1";
   table.rows_name = "steps";

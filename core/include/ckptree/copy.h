@@ -29,7 +29,7 @@ struct CopiedStep {
     kCopied,   // It is in the other store now.
     kThere,    // It was there already, with the same values.
     kPlanned,  // CopyOptions::dry_run: it would be copied.
-    kGone,     // It was removed before it could be opened: nothing is wrong.
+    kGone,     // It was removed before it could be read, and is not there.
     kRefused,  // The other store does not take it; its own policy, or a pin.
     kDamaged,  // It cannot be read whole, and nothing of it was saved.
   };
