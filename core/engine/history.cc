@@ -3,8 +3,10 @@
 #include "ckptree/history.h"
 
 #include <algorithm>
-#include <memory>
+#include <cstdint>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -143,22 +145,25 @@ absl::Status NoLeaf(const Step* last, const Path& path) {
       absl::StrFormat("none of these steps has %s", name));
 }
 
-// A step that is opened when it is asked for.
+// A step that is opened when it is asked for. The store and the name of the
+// branch outlive it.
 class LateStep {
  public:
-  LateStep(const Store& store, StepSelector selector)
-      : store_(store), selector_(std::move(selector)) {}
+  LateStep(const Store& store, std::int64_t step, const std::string& branch)
+      : store_(&store), number_(step), branch_(&branch) {}
 
   absl::StatusOr<const Step*> Get() {
     if (!step_.has_value()) {
-      CKPTREE_ASSIGN_OR_RETURN(step_, store_.OpenStep(selector_));
+      CKPTREE_ASSIGN_OR_RETURN(step_,
+                               store_->OpenStep(AtStep(number_, *branch_)));
     }
     return &*step_;
   }
 
  private:
-  const Store& store_;
-  const StepSelector selector_;
+  const Store* store_;
+  std::int64_t number_;
+  const std::string* branch_;
   std::optional<Step> step_;
 };
 
@@ -173,15 +178,14 @@ class Entries {
 
   absl::Status Look(const schema::StepRecord& record,
                     const internal::LeafSeries::Place& place) {
-    StepSelector selector = AtStep(record.step, options_.branch);
+    LateStep step(store_, record.step, options_.branch);
     if (place.kind == internal::LeafSeries::Kind::kAbsent) {
       last_place_ = {};
-      Leave(std::make_unique<LateStep>(store_, std::move(selector)));
+      Leave(std::move(step));
       return absl::OkStatus();
     }
-    auto step = std::make_unique<LateStep>(store_, std::move(selector));
     if (place.kind == internal::LeafSeries::Kind::kLeaf) {
-      if (before_ != nullptr && last_place_.info == place.info &&
+      if (before_.has_value() && last_place_.info == place.info &&
           last_place_.detail == place.detail) {
         Extend(record, std::move(step));
         return absl::OkStatus();
@@ -190,7 +194,7 @@ class Entries {
       last_record_.reset();
       HistoryEntry entry = NewEntry(record);
       entry.leaf = *place.info;
-      entry.detail = *place.detail;
+      entry.detail = std::move(*place.detail);
       return Add(std::move(entry), std::move(step));
     }
     last_place_ = {};
@@ -199,7 +203,7 @@ class Entries {
 
   absl::StatusOr<std::vector<HistoryEntry>> Finish() && {
     if (!entries_.empty()) return std::move(entries_);
-    if (without_ == nullptr) return NoLeaf(nullptr, path_);
+    if (!without_.has_value()) return NoLeaf(nullptr, path_);
     CKPTREE_ASSIGN_OR_RETURN(const Step* const last, without_->Get());
     return NoLeaf(last, path_);
   }
@@ -212,29 +216,27 @@ class Entries {
     return entry;
   }
 
-  void Leave(std::unique_ptr<LateStep> step) {
+  void Leave(LateStep step) {
     before_.reset();
     last_record_.reset();
     if (entries_.empty()) without_ = std::move(step);
   }
 
-  void Extend(const schema::StepRecord& record,
-              std::unique_ptr<LateStep> step) {
+  void Extend(const schema::StepRecord& record, LateStep step) {
     entries_.back().last_step = record.step;
     ++entries_.back().steps;
     before_ = std::move(step);
   }
 
   // What the step says when it is opened.
-  absl::Status LookInto(const schema::StepRecord& record,
-                        std::unique_ptr<LateStep> late) {
-    const absl::StatusOr<const Step*> opened = late->Get();
+  absl::Status LookInto(const schema::StepRecord& record, LateStep late) {
+    const absl::StatusOr<const Step*> opened = late.Get();
     if (IsStepGone(opened.status())) return absl::OkStatus();  // Removed since.
     CKPTREE_RETURN_IF_ERROR(opened.status());
     const Step& step = **opened;
     const auto last_record = std::exchange(
         last_record_, internal::StepInside::Of(step).RecordOf(encoded_));
-    const bool same_tree = before_ != nullptr && last_record_.has_value() &&
+    const bool same_tree = before_.has_value() && last_record_.has_value() &&
                            last_record.has_value() &&
                            last_record_->tree == last_record->tree;
     if (same_tree && *last_record_ == *last_record) {
@@ -268,14 +270,14 @@ class Entries {
 
   // Adds what `step` has, or makes the last entry, which is that of the step
   // before, longer by it.
-  absl::Status Add(HistoryEntry entry, std::unique_ptr<LateStep> step) {
+  absl::Status Add(HistoryEntry entry, LateStep step) {
     bool same =
-        before_ != nullptr && SameType(entries_.back().leaf, entry.leaf);
+        before_.has_value() && SameType(entries_.back().leaf, entry.leaf);
     if (same) {
       const HistoryEntry& last = entries_.back();
       if (MustReadValues(last.detail, entry.detail)) {
         CKPTREE_ASSIGN_OR_RETURN(const Step* const a, before_->Get());
-        CKPTREE_ASSIGN_OR_RETURN(const Step* const b, step->Get());
+        CKPTREE_ASSIGN_OR_RETURN(const Step* const b, step.Get());
         CKPTREE_ASSIGN_OR_RETURN(same, SameValue(*a, last.leaf, last.detail, *b,
                                                  entry.leaf, entry.detail));
       } else {
@@ -297,11 +299,11 @@ class Entries {
   const std::string encoded_;
   const HistoryOptions& options_;
   std::vector<HistoryEntry> entries_;
-  std::unique_ptr<LateStep> before_;  // The step before, if it had the leaf,
+  std::optional<LateStep> before_;  // The step before, if it had the leaf,
   internal::LeafSeries::Place last_place_;  // and where, by the series,
   // or by the step itself.
   std::optional<internal::StepReader::RecordName> last_record_;
-  std::unique_ptr<LateStep> without_;  // The last one, where none had it.
+  std::optional<LateStep> without_;  // The last one, where none had it.
 };
 
 absl::StatusOr<std::vector<HistoryEntry>> HistoryOf(
@@ -315,7 +317,7 @@ absl::StatusOr<std::vector<HistoryEntry>> HistoryOf(
   std::erase_if(steps, [&](const internal::StepRecordPtr& step) {
     return step->step < options.first || step->step > options.last;
   });
-  const internal::LeafSeries series(&engine, steps, path, options.cancelled);
+  internal::LeafSeries series(&engine, steps, path, options.cancelled);
   Entries entries(store, path, options);
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (options.cancelled && options.cancelled()) {
@@ -349,6 +351,7 @@ absl::StatusOr<DiffReport> Diff(const Step& before, const Step& after,
                            WithDetails(after, std::move(found.after)));
   DiffReport report;
   report.same = found.same;
+  report.changes.reserve(std::max(a.infos.size(), b.infos.size()));
   // Both are in tree order, which is that of encoded paths.
   std::size_t i = 0;
   std::size_t j = 0;
@@ -356,7 +359,7 @@ absl::StatusOr<DiffReport> Diff(const Step& before, const Step& after,
     int order = 0;
     if (i == a.infos.size() || j == b.infos.size()) {
       order = i == a.infos.size() ? 1 : -1;
-    } else {
+    } else if (a.infos[i].path != b.infos[j].path) {
       order = a.infos[i].path.Encode().compare(b.infos[j].path.Encode());
     }
     LeafChange change;

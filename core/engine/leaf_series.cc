@@ -33,10 +33,10 @@ LeafSeries::LeafSeries(Engine* engine, std::span<const StepRecordPtr> steps,
   ReadRecords(engine, cancelled);
 }
 
-LeafSeries::Place LeafSeries::at(std::size_t step) const {
+LeafSeries::Place LeafSeries::at(std::size_t step) {
   const Known& known = steps_[step];
   if (known.kind != Kind::kLeaf) return {known.kind, nullptr, nullptr};
-  const Record& record = records_[known.record];
+  Record& record = records_[known.record];
   if (!record.good) return {};
   return {Kind::kLeaf, infos_[known.info].get(), &record.detail};
 }
@@ -70,7 +70,9 @@ void LeafSeries::Locate(Engine* engine, std::span<const StepRecordPtr> steps,
     }
     if (!IsLeaf(found->entry->kind)) continue;
     const schema::MapRun run = part.map.At(found->ordinal);
-    if (records_.empty() || records_.back().part != part.part ||
+    const bool follows = i > 0 && steps_[i - 1].kind == Kind::kLeaf &&
+                         steps_[i - 1].info == infos_.size() - 1;
+    if (!follows || records_.back().part != part.part ||
         records_.back().run.place != run.place ||
         records_.back().run.version != run.version ||
         records_.back().run.source != run.source) {
@@ -90,11 +92,7 @@ void LeafSeries::ReadRecords(Engine* engine,
       Record& record = records_[i];
       auto found = ReadLeaf(database, record.part, record.run);
       if (!found.ok()) continue;
-      BaseLeaf leaf;
-      leaf.value_digest = schema::ValueDigest(*found);
-      leaf.record = *std::move(found);
-      const BaseLeaf* const one = &leaf;
-      record.detail = DetailOf(database, std::span(&one, 1));
+      record.detail = DetailOf(database, std::span(&*found, 1));
       record.good = true;
     }
   };

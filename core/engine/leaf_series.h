@@ -35,9 +35,10 @@ class LeafSeries {
   struct Place {
     Kind kind = Kind::kUnknown;
     // Of kLeaf: of the series. The same pointers: the same name and types, the
-    // same record.
+    // same record. What has been moved out of `detail` is not asked for again:
+    // steps that have it follow each other.
     const LeafInfo* info = nullptr;
-    const LeafDetail* detail = nullptr;
+    LeafDetail* detail = nullptr;
   };
 
   // Of each of `steps`, in their order. All are unknown where a step must be
@@ -48,7 +49,7 @@ class LeafSeries {
   LeafSeries(const LeafSeries&) = delete;
   LeafSeries& operator=(const LeafSeries&) = delete;
 
-  Place at(std::size_t step) const;
+  Place at(std::size_t step);
 
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);

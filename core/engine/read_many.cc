@@ -33,6 +33,11 @@
 namespace ckptree::internal {
 namespace {
 
+// So few are read one after the other by the straight way: a history asks for
+// one of each step, and to begin an iterator and to enter the arena takes
+// longer.
+constexpr std::size_t kFewLeaves = 8;
+
 // A lane takes so many leaves at a time.
 constexpr std::size_t kLeafBatch = 1024;
 // From here on leaves are read by batches: while some threads wait for the
@@ -162,9 +167,8 @@ absl::Status StepReader::ReadOne(const Path& path,
   return Annotate(status);
 }
 
-absl::Status StepReader::AddAll(std::span<const ReadRequest* const> requests,
-                                std::span<Found> found, bool here,
-                                ReadPlan* plan) const {
+absl::StatusOr<std::vector<std::vector<schema::LeafRecord>>>
+StepReader::RecordsOf(std::span<Found> found, bool here) const {
   std::vector<std::vector<std::uint32_t>> ordinals(parts_.size());
   for (Found& leaf : found) {
     for (Place& place : leaf.places) {
@@ -180,6 +184,14 @@ absl::Status StepReader::AddAll(std::span<const ReadRequest* const> requests,
     if (!records.ok()) return Annotate(records.status());
     read[p] = *std::move(records);
   }
+  return read;
+}
+
+absl::Status StepReader::AddAll(std::span<const ReadRequest* const> requests,
+                                std::span<Found> found, bool here,
+                                ReadPlan* plan) const {
+  CKPTREE_ASSIGN_OR_RETURN(std::vector<std::vector<schema::LeafRecord>> read,
+                           RecordsOf(found, here));
   std::vector<schema::LeafRecord> records;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     records.clear();
@@ -211,6 +223,54 @@ absl::Status StepReader::ReadAll(std::span<const ReadRequest> requests,
   for (const ReadRequest& request : requests) all.push_back(&request);
   CKPTREE_RETURN_IF_ERROR(AddAll(all, found, /*here=*/false, plan));
   return Annotate(plan->Run(engine_->options().threads));
+}
+
+absl::Status StepReader::DetailsHere(std::span<const LeafInfo> leaves,
+                                     std::span<LeafDetail> details) const {
+  std::vector<Found> found(leaves.size());
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    if (!leaves[i].is_leaf() && !leaves[i].tie_to.has_value()) continue;
+    CKPTREE_ASSIGN_OR_RETURN(found[i], Lookup(leaves[i].path));
+  }
+  std::vector<std::vector<schema::LeafRecord>> read;
+  if (leaves.size() > kFewLeaves) {
+    CKPTREE_ASSIGN_OR_RETURN(read, RecordsOf(found, /*here=*/true));
+  }
+  std::vector<schema::LeafRecord> records;
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    records.clear();
+    for (const Place& place : found[i].places) {
+      if (!read.empty()) {
+        records.push_back(std::move(read[place.part][place.read]));
+        continue;
+      }
+      const Part& part = parts_[place.part];
+      absl::StatusOr<schema::LeafRecord> record =
+          ReadLeaf(engine_->database(), part.part, part.map.At(place.ordinal));
+      if (!record.ok()) return Annotate(record.status());
+      records.push_back(*std::move(record));
+    }
+    details[i] = internal::DetailOf(engine_->database(), records);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<LeafDetail>> StepReader::Details(
+    const std::vector<LeafInfo>& leaves) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  std::vector<LeafDetail> details(leaves.size());
+  const auto look = [&](std::size_t, std::size_t begin, std::size_t end) {
+    return DetailsHere(std::span(leaves).subspan(begin, end - begin),
+                       std::span(details).subspan(begin, end - begin));
+  };
+  absl::Status status;
+  if (leaves.size() <= kLeafBatch) {
+    status = look(0, 0, leaves.size());
+  } else {
+    engine_->arena().execute([&] { status = InBatches(leaves.size(), look); });
+  }
+  CKPTREE_RETURN_IF_ERROR(status);
+  return details;
 }
 
 bool StepReader::AreManySmall(std::span<const ReadRequest> requests) {

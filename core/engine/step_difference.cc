@@ -8,9 +8,11 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -18,11 +20,17 @@
 #include "core/version/step_tree.h"
 #include "schema/leaf_map.h"
 #include "schema/tree.h"
+#include "tbb/blocked_range.h"
+#include "tbb/parallel_for.h"
+#include "tbb/task_arena.h"
 
 namespace ckptree::internal {
 namespace {
 
 using Part = StepReader::Part;
+
+// One thread describes so many leaves.
+constexpr std::size_t kEntriesOfTask = 1024;
 
 // Called with an entry that may differ as it is in each of the two trees, or
 // null where that has none. Nodes are left out.
@@ -219,20 +227,47 @@ absl::StatusOr<std::unordered_set<std::string>> DifferentPaths(
   return paths;
 }
 
+// What the entries say, made by several threads where there are many.
+std::vector<LeafInfo> InfosOf(const Engine& engine,
+                              std::span<const schema::TreeEntry* const> of) {
+  std::vector<LeafInfo> infos(of.size());
+  const auto make = [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i != end; ++i) infos[i] = InfoOf(*of[i]);
+  };
+  if (of.size() <= kEntriesOfTask) {
+    make(0, of.size());
+    return infos;
+  }
+  engine.arena().execute([&] {
+    tbb::parallel_for(
+        tbb::blocked_range<std::size_t>(0, of.size(), kEntriesOfTask),
+        [&](const tbb::blocked_range<std::size_t>& range) {
+          make(range.begin(), range.end());
+        });
+  });
+  return infos;
+}
+
 absl::StatusOr<MaybeDifferent> InOneStore(const StepReader& before,
                                           const StepReader& after,
                                           std::string_view glob) {
   MaybeDifferent found;
   if (glob.empty() && before.parts().size() == 1 && after.parts().size() == 1 &&
       before.parts()[0].part == after.parts()[0].part) {
-    CKPTREE_RETURN_IF_ERROR(
-        PartComparison(
-            before.parts()[0], after.parts()[0],
-            [&found](const schema::TreeEntry* a, const schema::TreeEntry* b) {
-              if (a != nullptr) found.before.push_back(InfoOf(*a));
-              if (b != nullptr) found.after.push_back(InfoOf(*b));
-            })
-            .Run(&found.same));
+    // Trees keep the pages that were read.
+    std::vector<const schema::TreeEntry*> in_before;
+    std::vector<const schema::TreeEntry*> in_after;
+    CKPTREE_RETURN_IF_ERROR(PartComparison(before.parts()[0], after.parts()[0],
+                                           [&](const schema::TreeEntry* a,
+                                               const schema::TreeEntry* b) {
+                                             if (a != nullptr)
+                                               in_before.push_back(a);
+                                             if (b != nullptr)
+                                               in_after.push_back(b);
+                                           })
+                                .Run(&found.same));
+    found.before = InfosOf(before.engine(), in_before);
+    found.after = InfosOf(after.engine(), in_after);
     return found;
   }
   // Names are matched, or parts are put together: by the list of all.

@@ -44,16 +44,12 @@ std::size_t Distance(std::string_view a, std::string_view b,
 // What of its block's value is of `ref`: of coded blocks its part by length.
 std::uint64_t StoredBytes(const kv::Database& database,
                           const schema::ChunkRef& ref) {
+  if (ref.place != Space::kChunks) return ref.length;
   const std::uint64_t block = ref.block_length;
   const std::uint64_t value =
       database.ValueBytes(ref.place, ChunkKey(ref)).value_or(block);
   return value >= block ? ref.length : value * ref.length / block;
 }
-
-// So few are read one after the other by the straight way: a history asks for
-// one of each step, and to begin an iterator and to enter the arena takes
-// longer.
-constexpr std::size_t kFewLeaves = 8;
 
 constexpr char kStepGoneUrl[] = "ckptree/step-gone";
 
@@ -87,17 +83,22 @@ LeafInfo InfoOf(const schema::TreeEntry& entry) {
 }
 
 LeafDetail DetailOf(const kv::Database& database,
-                    std::span<const BaseLeaf* const> records) {
+                    std::span<schema::LeafRecord> records) {
   LeafDetail detail;
-  base::DigestStream digest;
-  for (const BaseLeaf* leaf : records) {
-    const schema::LeafRecord& record = leaf->record;
+  std::optional<base::DigestStream> digest;
+  if (records.size() > 1) digest.emplace();
+  for (schema::LeafRecord& record : records) {
+    const base::Digest of_value = schema::ValueDigest(record);
+    if (digest.has_value()) {
+      digest->Update(of_value.view());
+    } else {
+      detail.digest = of_value.Hex();
+    }
     detail.bytes += record.byte_length;
     if (record.since_version > detail.since_version) {
       detail.since_version = record.since_version;
       detail.since_step = record.since_step;
     }
-    if (records.size() > 1) digest.Update(leaf->value_digest.view());
     for (const Statistics& statistics : record.statistics) {
       if (!detail.statistics.has_value()) detail.statistics.emplace();
       detail.statistics->Merge(statistics);
@@ -106,16 +107,13 @@ LeafDetail DetailOf(const kv::Database& database,
     for (const schema::ChunkRef& ref : record.chunks) {
       detail.stored_bytes += StoredBytes(database, ref);
     }
-    for (const schema::Box& box : record.boxes) {
-      detail.boxes.push_back({box.start, box.shape});
-      detail.chunk_shape = box.chunk_shape;
+    detail.boxes.reserve(detail.boxes.size() + record.boxes.size());
+    for (schema::Box& box : record.boxes) {
+      detail.boxes.push_back({std::move(box.start), std::move(box.shape)});
+      detail.chunk_shape = std::move(box.chunk_shape);
     }
   }
-  if (records.size() == 1) {
-    detail.digest = records[0]->value_digest.Hex();
-  } else if (!records.empty()) {
-    detail.digest = digest.Finish().Hex();
-  }
+  if (digest.has_value()) detail.digest = digest->Finish().Hex();
   return detail;
 }
 
@@ -345,74 +343,13 @@ absl::StatusOr<StepReader::Located> StepReader::Locate(const Path& path) const {
   return located;
 }
 
-absl::StatusOr<std::vector<std::shared_ptr<const BaseLeaf>>>
-StepReader::Records(const Part& part,
-                    std::span<const std::uint32_t> ordinals) const {
-  std::vector<std::shared_ptr<const BaseLeaf>> records;
-  if (ordinals.size() > kFewLeaves) {
-    absl::Status status;
-    engine_->arena().execute([&] {
-      auto result =
-          ReadLeaves(engine_->database(), part.part, part.map, ordinals);
-      status = result.status();
-      if (result.ok()) records = *std::move(result);
-    });
-    CKPTREE_RETURN_IF_ERROR(Annotate(status));
-    return records;
-  }
-  for (const std::uint32_t ordinal : ordinals) {
-    absl::StatusOr<schema::LeafRecord> record =
-        ReadLeaf(engine_->database(), part.part, part.map.At(ordinal));
-    if (!record.ok()) return Annotate(record.status());
-    auto leaf = std::make_shared<BaseLeaf>();
-    leaf->value_digest = schema::ValueDigest(*record);
-    leaf->record = *std::move(record);
-    records.push_back(std::move(leaf));
-  }
-  return records;
-}
-
-absl::StatusOr<std::vector<LeafDetail>> StepReader::Details(
-    const std::vector<LeafInfo>& leaves) const {
-  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
-  // Ordinals by part, and which leaf each is of.
-  std::vector<std::vector<std::uint32_t>> ordinals(parts_.size());
-  std::vector<std::vector<std::size_t>> owners(parts_.size());
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
-    if (!leaves[i].is_leaf() && !leaves[i].tie_to.has_value()) continue;
-    CKPTREE_ASSIGN_OR_RETURN(const Found found, Lookup(leaves[i].path));
-    for (const Place& place : found.places) {
-      ordinals[place.part].push_back(place.ordinal);
-      owners[place.part].push_back(i);
-    }
-  }
-  std::vector<std::vector<const BaseLeaf*>> records(leaves.size());
-  std::vector<std::vector<std::shared_ptr<const BaseLeaf>>> read(parts_.size());
-  for (std::size_t p = 0; p < parts_.size(); ++p) {
-    CKPTREE_ASSIGN_OR_RETURN(read[p], Records(parts_[p], ordinals[p]));
-    for (std::size_t i = 0; i < read[p].size(); ++i) {
-      records[owners[p][i]].push_back(read[p][i].get());
-    }
-  }
-  std::vector<LeafDetail> details;
-  details.reserve(leaves.size());
-  for (const std::vector<const BaseLeaf*>& of_leaf : records) {
-    details.push_back(internal::DetailOf(engine_->database(), of_leaf));
-  }
-  return details;
-}
-
 absl::StatusOr<LeafDetail> StepReader::DetailOf(const RecordName& name) const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
   absl::StatusOr<schema::LeafRecord> record = ReadLeaf(
       engine_->database(), parts_[0].part,
       {.place = name.place, .version = name.version, .source = name.source});
   if (!record.ok()) return Annotate(record.status());
-  BaseLeaf leaf;
-  leaf.value_digest = schema::ValueDigest(*record);
-  leaf.record = *std::move(record);
-  const BaseLeaf* const only = &leaf;
-  return internal::DetailOf(engine_->database(), std::span(&only, 1));
+  return internal::DetailOf(engine_->database(), std::span(&*record, 1));
 }
 
 absl::Status StepReader::AddRead(const Path& path,

@@ -19,7 +19,6 @@
 #include "absl/status/statusor.h"
 #include "ckptree/step.h"
 #include "core/engine/engine.h"
-#include "core/version/base_part.h"
 #include "core/version/catalog.h"
 #include "core/version/read_plan.h"
 #include "core/version/step_tree.h"
@@ -98,9 +97,13 @@ class StepReader {
 
   // The entry and its places; follows a tie. kNotFound names close paths.
   absl::StatusOr<Found> Lookup(const Path& path) const;
-  // The records of leaves of a part, in the order given.
-  absl::StatusOr<std::vector<std::shared_ptr<const BaseLeaf>>> Records(
-      const Part& part, std::span<const std::uint32_t> ordinals) const;
+  // read_many.cc: the records of what was found, by part and `read` of their
+  // places, which it sets; on this thread alone where `here`.
+  absl::StatusOr<std::vector<std::vector<schema::LeafRecord>>> RecordsOf(
+      std::span<Found> found, bool here) const;
+  // Of these leaves, on this thread.
+  absl::Status DetailsHere(std::span<const LeafInfo> leaves,
+                           std::span<LeafDetail> details) const;
   absl::Status AddRead(const Path& path, const std::optional<BoxSpec>& asked,
                        std::span<std::byte> destination,
                        const schema::TreeEntry& entry,
@@ -134,9 +137,10 @@ bool HasStepGone(const absl::Status& status);
 // What `entry` says, as the public type.
 LeafInfo InfoOf(const schema::TreeEntry& entry);
 
-// What the records of one leaf say, one for each part that holds some of it.
+// What the records of one leaf say, one for each part that holds some of it;
+// takes their boxes.
 LeafDetail DetailOf(const kv::Database& database,
-                    std::span<const BaseLeaf* const> records);
+                    std::span<schema::LeafRecord> records);
 
 }  // namespace ckptree::internal
 

@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kRowsOfTask = 1024;
 // And so few take less than to begin the threads of an arena, in a process that
 // needs none for anything else.
-constexpr std::size_t kRowsOfOneThread = 16 << 10;
+constexpr std::size_t kRowsOfOneThread = 2 << 10;
 
 // How much further back the newest are looked for where too few were found.
 constexpr std::uint64_t kWider = 8;

@@ -10,13 +10,6 @@ namespace {
 constexpr std::uint64_t kMaxValueBytes = std::uint64_t{64} << 20;
 constexpr char kPut = 1;
 
-void AppendVarint(std::uint64_t value, std::string* bytes) {
-  for (; value >= 0x80; value >>= 7) {
-    bytes->push_back(static_cast<char>(value | 0x80));
-  }
-  bytes->push_back(static_cast<char>(value));
-}
-
 }  // namespace
 
 bool IsSuffix(std::string_view suffix) {

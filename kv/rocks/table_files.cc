@@ -17,6 +17,7 @@
 #include "kv/rocks/open_files.h"
 #include "kv/rocks/record_scan.h"
 #include "kv/rocks/segment_layout.h"
+#include "kv/rocks/table_index.h"
 #include "kv/rocks/table_parts.h"
 #include "kv/segment_writer.h"
 #include "kv/store_directory.h"
@@ -41,8 +42,8 @@ constexpr std::uint64_t kTablePage = SegmentWriter::kLargeAlignment;
 constexpr std::uint64_t kMostBetween = std::uint64_t{64} << 10;
 
 // What the index of a damaged table would be.
-std::vector<IndexEntry> IndexByHeads(rocksdb::FSRandomAccessFile* file,
-                                     std::uint64_t file_bytes) {
+TableIndex IndexByHeads(rocksdb::FSRandomAccessFile* file,
+                        std::uint64_t file_bytes) {
   ScanHow how;
   how.one_record = true;
   how.headers_only = true;
@@ -57,7 +58,7 @@ std::vector<IndexEntry> IndexByHeads(rocksdb::FSRandomAccessFile* file,
             [](const IndexEntry& a, const IndexEntry& b) {
               return a.last_key < b.last_key;
             });
-  return index;
+  return TableIndex::Of(index);
 }
 
 }  // namespace
@@ -77,14 +78,14 @@ class TableFile {
         table.path, rocksdb::FileOptions(), &made->file_, nullptr);
     if (!opened.ok()) return nullptr;
     made->files_ = std::move(files);
-    TableTail tail(made->file_.get(), table.bytes);
-    if (auto index = tail.ReadIndex(); index.has_value()) {
-      made->index_ = *std::move(index);
-    } else if (space == schema::Space::kChunks) {
-      made->index_ = IndexByHeads(made->file_.get(), table.bytes);
-    } else {
-      return nullptr;
+    std::optional<TableIndex> index = IndexOf(made->file_.get(), table.bytes);
+    // The blocks of such a table say themselves where they stand.
+    if (space == schema::Space::kChunks &&
+        !(index.has_value() && index->IsWhole())) {
+      index = IndexByHeads(made->file_.get(), table.bytes);
     }
+    if (!index.has_value()) return nullptr;
+    made->index_ = *std::move(index);
     // Reads of `small` ask for a few pages here and there.
     if (space == schema::Space::kSmall) {
       made->file_->Hint(rocksdb::FSRandomAccessFile::kRandom);
@@ -96,25 +97,27 @@ class TableFile {
   // table of `small` ends with the marker, and so its range may have any key:
   // there the index says it, or the head of the block, where the index has a
   // shorter key that is above it.
-  const IndexEntry* Block(schema::Space space, std::string_view key) const {
-    const auto entry = Entry(key);
-    if (entry == index_.end()) return nullptr;
+  std::optional<BlockPlace> Block(schema::Space space,
+                                  std::string_view key) const {
+    const auto entry = index_.At(index_.Find(key));
+    if (!entry.has_value()) return std::nullopt;
     if (space == schema::Space::kChunks || entry->last_key == key) {
-      return &*entry;
+      return entry->place;
     }
     std::string head(BytesBefore(key.size(), entry->place.size), '\0');
     if (head.size() > entry->place.size ||
         !ReadAt(entry->place.offset, std::as_writable_bytes(std::span(head)))) {
-      return nullptr;
+      return std::nullopt;
     }
     const std::optional<FirstEntry> first = ParseFirst(head);
-    return first.has_value() && first->key.substr(0, first->key.size() -
-                                                         kKeySuffixBytes) == key
-               ? &*entry
-               : nullptr;
+    if (!first.has_value() ||
+        first->key.substr(0, first->key.size() - kKeySuffixBytes) != key) {
+      return std::nullopt;
+    }
+    return entry->place;
   }
 
-  bool Read(const IndexEntry& block, std::size_t key_bytes,
+  bool Read(const BlockPlace& block, std::size_t key_bytes,
             std::uint64_t value_bytes, std::uint64_t offset,
             std::span<std::byte> destination, DirectBuffers* buffers,
             TableFiles::PieceFn on_piece) const {
@@ -144,15 +147,18 @@ class TableFile {
     places.reserve(blocks.size());
     std::uint64_t begin = 0;  // Of what is read: whole pages.
     std::uint64_t end = 0;
-    auto entry = index_.end();
+    std::size_t at_entry = index_.size();
+    std::optional<TableIndex::Entry> entry;
     for (const ArrayBlock& block : blocks) {
-      const auto next = entry == index_.end() ? entry : entry + 1;
-      const bool is_next = next != index_.end() &&
-                           entry->last_key < block.key &&
+      std::optional<TableIndex::Entry> next;
+      if (entry.has_value()) next = index_.At(at_entry + 1);
+      const bool is_next = next.has_value() && entry->last_key < block.key &&
                            block.key <= next->last_key;
-      entry = is_next ? next : Entry(block.key);
-      if (entry == index_.end()) break;
-      const std::optional<ValuePlace> value = ValueOf(*entry, block.key.size());
+      at_entry = is_next ? at_entry + 1 : index_.Find(block.key);
+      entry = is_next ? next : index_.At(at_entry);
+      if (!entry.has_value()) break;
+      const std::optional<ValuePlace> value =
+          ValueOf(entry->place, block.key.size());
       if (!value.has_value() || value->size != block.value_bytes) break;
       const std::uint64_t at = value->offset;
       if (places.empty()) {
@@ -182,8 +188,8 @@ class TableFile {
   }
 
   std::optional<std::string> ReadChecked(std::string_view key) const {
-    const auto entry = Entry(key);
-    if (entry == index_.end() || entry->place.size > kMostShared) {
+    const auto entry = index_.At(index_.Find(key));
+    if (!entry.has_value() || entry->place.size > kMostShared) {
       return std::nullopt;
     }
     const std::size_t size = entry->place.size;
@@ -213,7 +219,7 @@ class TableFile {
                : 0;
   }
 
-  void Prefetch(const IndexEntry& block, std::size_t key_bytes,
+  void Prefetch(const BlockPlace& block, std::size_t key_bytes,
                 std::uint64_t value_bytes, std::uint64_t offset,
                 std::size_t bytes) const {
     const std::optional<ValuePlace> value = ValueOf(block, key_bytes);
@@ -234,24 +240,23 @@ class TableFile {
 
   // Where in the file the value of `key` stands, and its bytes.
   std::optional<ValuePlace> Find(std::string_view key) const {
-    const auto entry = Entry(key);
-    if (entry == index_.end()) return std::nullopt;
-    return ValueOf(*entry, key.size());
+    const auto entry = index_.At(index_.Find(key));
+    if (!entry.has_value()) return std::nullopt;
+    return ValueOf(entry->place, key.size());
   }
 
  private:
-  using Index = std::vector<IndexEntry>;
-
-  Index::const_iterator Entry(std::string_view key) const {
-    return std::lower_bound(
-        index_.begin(), index_.end(), key,
-        [](const IndexEntry& e, std::string_view k) { return e.last_key < k; });
+  static std::optional<TableIndex> IndexOf(rocksdb::FSRandomAccessFile* file,
+                                           std::uint64_t file_bytes) {
+    auto block = TableTail(file, file_bytes).ReadIndexBlock();
+    if (!block.has_value()) return std::nullopt;
+    return TableIndex::Of(std::move(block->bytes), block->size);
   }
 
-  static std::optional<ValuePlace> ValueOf(const IndexEntry& block,
+  static std::optional<ValuePlace> ValueOf(const BlockPlace& block,
                                            std::size_t key_bytes) {
-    std::optional<ValuePlace> value = ValueInBlock(key_bytes, block.place.size);
-    if (value.has_value()) value->offset += block.place.offset;
+    std::optional<ValuePlace> value = ValueInBlock(key_bytes, block.size);
+    if (value.has_value()) value->offset += block.offset;
     return value;
   }
 
@@ -272,7 +277,7 @@ class TableFile {
 
   std::shared_ptr<rocksdb::FileSystem> files_;  // Outlives the file.
   std::unique_ptr<rocksdb::FSRandomAccessFile> file_;
-  Index index_;
+  TableIndex index_;
   mutable DirectFile direct_;
 };
 
@@ -282,8 +287,8 @@ bool TableFiles::Read(const Instance& instance, schema::Space space,
                       PieceFn on_piece) {
   const Files files = Find(instance, space, key, destination.size());
   for (const auto& file : files) {
-    const IndexEntry* const block = file->Block(space, key);
-    if (block == nullptr) continue;
+    const std::optional<BlockPlace> block = file->Block(space, key);
+    if (!block.has_value()) continue;
     // What was told of it is of no use for another one.
     return file->Read(*block, key.size(), value_bytes, offset, destination,
                       &DirectBuffers::Shared(), on_piece);
@@ -385,8 +390,8 @@ void TableFiles::Prefetch(const Instance& instance, schema::Space space,
                           std::string_view key, std::uint64_t value_bytes,
                           std::uint64_t offset, std::size_t bytes) {
   for (const auto& file : Find(instance, space, key, bytes)) {
-    const IndexEntry* const block = file->Block(space, key);
-    if (block == nullptr) continue;
+    const std::optional<BlockPlace> block = file->Block(space, key);
+    if (!block.has_value()) continue;
     file->Prefetch(*block, key.size(), value_bytes, offset, bytes);
   }
 }

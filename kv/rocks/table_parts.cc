@@ -43,7 +43,7 @@ std::uint32_t LittleEndian32(std::string_view bytes) {
   return value;
 }
 
-std::optional<std::uint64_t> BlockReader::Varint() {
+std::optional<std::uint64_t> BlockReader::LongVarint() {
   std::uint64_t value = 0;
   for (int shift = 0; shift < 64 && !bytes_.empty(); shift += 7) {
     const auto byte = static_cast<unsigned char>(bytes_.front());
@@ -52,6 +52,13 @@ std::optional<std::uint64_t> BlockReader::Varint() {
     if (byte < 0x80) return value;
   }
   return std::nullopt;
+}
+
+void AppendVarint(std::uint64_t value, std::string* bytes) {
+  for (; value >= 0x80; value >>= 7) {
+    bytes->push_back(static_cast<char>(value | 0x80));
+  }
+  bytes->push_back(static_cast<char>(value));
 }
 
 std::optional<std::string_view> BlockReader::Bytes(std::uint64_t count) {
@@ -125,6 +132,31 @@ std::optional<std::vector<IndexEntry>> TableTail::ReadIndex() {
   const std::optional<Block> block = ReadBlock(footer->index);
   if (!block.has_value() || !block->whole) return std::nullopt;
   return ParseIndex(block->bytes);
+}
+
+std::optional<TableTail::IndexBlock> TableTail::ReadIndexBlock() {
+  const std::optional<Footer> footer = ReadFooter();
+  if (!footer.has_value()) return std::nullopt;
+  const BlockPlace& place = footer->index;
+  if (place.size > kMaxBlockBytes) return std::nullopt;
+  const std::uint64_t size = place.size + kBlockTrailerBytes;
+  if (size > file_bytes_ || place.offset > file_bytes_ - size) {
+    return std::nullopt;
+  }
+  IndexBlock block{std::make_unique_for_overwrite<char[]>(size), place.size};
+  rocksdb::Slice read;
+  const IOStatus status = file_->Read(place.offset, size, IOOptions(), &read,
+                                      block.bytes.get(), nullptr);
+  if (!status.ok() || read.size() != size) return std::nullopt;
+  if (read.data() != block.bytes.get()) {
+    std::copy_n(read.data(), read.size(), block.bytes.get());
+  }
+  const std::string_view all(block.bytes.get(), size);
+  if (BlockChecksum(all.substr(0, place.size), all[place.size]) !=
+      LittleEndian32(all.substr(place.size + 1))) {
+    return std::nullopt;
+  }
+  return block;
 }
 
 std::string_view TableTail::Read(std::uint64_t offset, std::uint64_t size) {

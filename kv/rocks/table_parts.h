@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,15 +33,26 @@ class BlockReader {
  public:
   explicit BlockReader(std::string_view bytes) : bytes_(bytes) {}
 
-  std::optional<std::uint64_t> Varint();
+  std::optional<std::uint64_t> Varint() {
+    if (bytes_.empty()) return std::nullopt;
+    const auto byte = static_cast<unsigned char>(bytes_.front());
+    if (byte >= 0x80) return LongVarint();
+    bytes_.remove_prefix(1);
+    return byte;
+  }
   std::optional<std::string_view> Bytes(std::uint64_t count);
   std::optional<BlockPlace> Place();
   bool empty() const { return bytes_.empty(); }
   std::size_t left() const { return bytes_.size(); }
 
  private:
+  std::optional<std::uint64_t> LongVarint();
+
   std::string_view bytes_;
 };
+
+// What BlockReader::Varint() takes.
+void AppendVarint(std::uint64_t value, std::string* bytes);
 
 // The entries of a block that has only whole keys, without the restarts behind
 // them; empty where it is not long enough.
@@ -75,6 +87,12 @@ class TableTail {
 
   // Nothing where the footer or the index is damaged.
   std::optional<std::vector<IndexEntry>> ReadIndex();
+  struct IndexBlock {
+    std::unique_ptr<char[]> bytes;  // The trailer stands behind them.
+    std::size_t size = 0;
+  };
+  // The same, not decoded.
+  std::optional<IndexBlock> ReadIndexBlock();
 
   // Valid until the next call. Empty where the file does not have them or they
   // cannot be read.

@@ -27,6 +27,7 @@ namespace {
 
 using ckptree::testing::IsOkAndHolds;
 using ckptree::testing::StatusIs;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -177,6 +178,66 @@ TEST(TableTest, LateRowsAreShownAsOthers) {
     }
   }
   EXPECT_GT(compared, 100);
+}
+
+// More rows than one thread makes, the widest of them near the end.
+TEST(TableTest, ALongTableIsTheRowsOfShortOnes) {
+  constexpr std::size_t kRows = 20000;
+  Table table = Sample();
+  table.rows.clear();
+  table.late_rows = kRows;
+  table.make_row = [](std::size_t row, std::vector<Cell>* cells) {
+    const std::string key(row == kRows - 7 ? 30 : 1 + row % 9, 'k');
+    cells->push_back(TextCell(key, row % 5 == 0 ? Tone::kBad : Tone::kPlain));
+    cells->push_back(CountCell(row));
+    cells->push_back(NumberCell(0.5));
+    cells->push_back(NoCell());
+  };
+  Terminal terminal;
+  terminal.color = true;
+  ASSERT_OK_AND_ASSIGN(const std::string text, Render(table, {}, terminal));
+  const std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  ASSERT_EQ(lines.size(), kRows + 2);
+  EXPECT_EQ(lines.back(), "");
+  for (std::size_t row = 0; row < kRows; ++row) {
+    std::vector<Cell> cells;
+    table.make_row(row, &cells);
+    const std::string& key = cells[0].text;
+    EXPECT_EQ(lines[row + 1],
+              Paint(key, cells[0].tone, true) +
+                  absl::StrFormat("%s%7d%6s", std::string(30 - key.size(), ' '),
+                                  row, "0.5"));
+  }
+  TableOptions options;
+  options.reverse = true;
+  ASSERT_OK_AND_ASSIGN(const std::string reversed,
+                       Render(table, options, terminal));
+  EXPECT_TRUE(reversed.starts_with(lines[0] + "\n" + lines[kRows] + "\n"));
+  EXPECT_TRUE(reversed.ends_with(lines[1] + "\n"));
+}
+
+// A column without a title is one that a condition, an order or a list of
+// columns names, or a form that has all of them.
+TEST(TableTest, ColumnsThatAreNotShownAreNotNeeded) {
+  const Table table = Sample();
+  TableOptions options;
+  const auto needed = [&] { return options.NeedsOf(table.columns); };
+  EXPECT_THAT(needed(), ElementsAre(true, true, true, false));
+  EXPECT_FALSE(options.NeedsValues(table.columns[3]));
+  options.sort = "hidden";
+  EXPECT_THAT(needed(), ElementsAre(true, true, true, true));
+  EXPECT_TRUE(options.NeedsValues(table.columns[3]));
+  options.sort = "size";
+  EXPECT_TRUE(options.NeedsValues(table.columns[1]));
+  options.sort.clear();
+  options.where = *Expression::Parse("hidden='x'");
+  EXPECT_THAT(needed(), ElementsAre(true, true, true, true));
+  options.where.reset();
+  options.columns = {"key", "hidden"};
+  EXPECT_THAT(needed(), ElementsAre(true, false, false, true));
+  options.columns.clear();
+  options.format = Format::kCsv;
+  EXPECT_THAT(needed(), ElementsAre(true, true, true, true));
 }
 
 TEST(TableTest, FitsTheTerminalOnlyOnOne) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "tools/output/failure.h"
 #include "tools/output/nearest.h"
 #include "tools/output/quantity.h"
+#include "tools/output/row_threads.h"
 #include "tools/output/shown_rows.h"
 
 namespace ckptree::tools {
@@ -159,14 +161,16 @@ std::string JsonRows(const Table& table, const ShownRows& rows,
   return out;
 }
 
-// Texts of the rows that are shown, of some of their columns.
+// Texts of a range of the rows that are shown, of some of their columns.
 class Texts {
  public:
-  Texts(const ShownRows& rows, const std::vector<std::size_t>& columns)
-      : columns_(columns.size()) {
-    cells_.reserve(rows.size() * columns_ + 1);
-    for (std::size_t r = 0; r < rows.size(); ++r) {
-      const std::vector<Cell>& row = rows[r];
+  Texts(const ShownRows& rows, RowRange range,
+        const std::vector<std::size_t>& columns)
+      : columns_(columns.size()), rows_(range.end - range.begin) {
+    cells_.reserve(rows_ * columns_ + 1);
+    std::vector<Cell> made;
+    for (std::size_t r = range.begin; r < range.end; ++r) {
+      const std::vector<Cell>& row = rows.Get(r, &made);
       for (const std::size_t c : columns) {
         const Cell& cell = row[c];
         cells_.push_back({bytes_.size(), DisplayWidth(cell.text), cell.tone});
@@ -176,12 +180,14 @@ class Texts {
     cells_.push_back({bytes_.size(), 0, Tone::kPlain});
   }
 
+  std::size_t rows() const { return rows_; }
+
   struct One {
     std::string_view text;
     int width;
     Tone tone;
   };
-  // `column` is the place of one of `columns`.
+  // `row` is one of the range, `column` the place of one of `columns`.
   One Of(std::size_t row, std::size_t column) const {
     const Place* const place = &cells_[row * columns_ + column];
     return {std::string_view(bytes_).substr(place[0].begin,
@@ -195,7 +201,8 @@ class Texts {
     int width;
     Tone tone;
   };
-  const std::size_t columns_;
+  std::size_t columns_;
+  std::size_t rows_;
   std::string bytes_;
   std::vector<Place> cells_;
 };
@@ -265,16 +272,21 @@ std::string ForPeople(const Table& table, const ShownRows& rows,
   // Where nobody's screen is the measure one long cell does not push all the
   // others away.
   constexpr int kWidestPadding = 72;
-  const Texts texts(rows, columns);
+  const std::vector<RowRange> ranges = RangesOfRows(rows.size());
+  std::vector<std::optional<Texts>> texts(ranges.size());
+  OnRowThreads(ranges.size(), [&](std::size_t t) {
+    texts[t].emplace(rows, ranges[t], columns);
+  });
   const auto widths_of = [&](bool fits) {
     std::vector<int> widths;
     for (std::size_t i = 0; i < columns.size(); ++i) {
       int width = options.header ? DisplayWidth(title(columns[i])) : 0;
-      for (std::size_t r = 0; r < rows.size(); ++r) {
-        const int own = texts.Of(r, i).width;
-        const bool counts =
-            fits || table.columns[columns[i]].right || own <= kWidestPadding;
-        if (counts) width = std::max(width, own);
+      const bool all = fits || table.columns[columns[i]].right;
+      for (const std::optional<Texts>& of_range : texts) {
+        for (std::size_t r = 0; r < of_range->rows(); ++r) {
+          const int own = of_range->Of(r, i).width;
+          if (all || own <= kWidestPadding) width = std::max(width, own);
+        }
       }
       widths.push_back(width);
     }
@@ -294,8 +306,7 @@ std::string ForPeople(const Table& table, const ShownRows& rows,
       widths = widths_of(false);
     }
   }
-  std::string out;
-  const auto line = [&](auto&& cell) {
+  const auto line = [&](std::string& out, auto&& cell) {
     std::size_t pending = 0;  // Spaces: written only where more follows.
     for (std::size_t i = 0; i < shown.size(); ++i) {
       auto [text, width, tone] = cell(i);
@@ -322,10 +333,11 @@ std::string ForPeople(const Table& table, const ShownRows& rows,
     }
     out += '\n';
   };
+  std::string out;
   if (options.header) {
     std::vector<std::string> titles;
     for (const std::size_t c : shown) titles.push_back(title(c));
-    line([&](std::size_t i) {
+    line(out, [&](std::size_t i) {
       return Texts::One{titles[i], DisplayWidth(titles[i]), Tone::kHeading};
     });
   }
@@ -334,9 +346,15 @@ std::string ForPeople(const Table& table, const ShownRows& rows,
     places.push_back(static_cast<std::size_t>(
         std::find(columns.begin(), columns.end(), c) - columns.begin()));
   }
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    line([&](std::size_t i) { return texts.Of(r, places[i]); });
-  }
+  std::vector<std::string> lines(ranges.size());
+  OnRowThreads(ranges.size(), [&](std::size_t t) {
+    const Texts& of_range = *texts[t];
+    for (std::size_t r = 0; r < of_range.rows(); ++r) {
+      line(lines[t], [&](std::size_t i) { return of_range.Of(r, places[i]); });
+    }
+    texts[t].reset();
+  });
+  for (const std::string& of_range : lines) out += of_range;
   if (!gone.empty()) {
     std::vector<std::string> names;
     for (const std::size_t c : gone) {

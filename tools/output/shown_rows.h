@@ -15,7 +15,7 @@
 namespace ckptree::tools {
 
 // The rows of a table that are shown, in order. The table outlives it. Confined
-// to one thread.
+// to one thread, but for Get().
 class ShownRows {
  public:
   explicit ShownRows(const Table& table) : table_(table) {}
@@ -30,13 +30,23 @@ class ShownRows {
   }
   // Of any row of the table.
   const std::vector<Cell>& Of(std::size_t row) const {
-    if (row < table_.rows.size()) return table_.rows[row];
-    made_.clear();
-    table_.make_row(row - table_.rows.size(), &made_);
-    return made_;
+    return Make(row, &made_);
+  }
+  // As operator[], for several threads at once: in the table, or made into
+  // `made`, which each of them has for itself.
+  const std::vector<Cell>& Get(std::size_t at, std::vector<Cell>* made) const {
+    return Make(rows_[at], made);
   }
 
  private:
+  const std::vector<Cell>& Make(std::size_t row,
+                                std::vector<Cell>* made) const {
+    if (row < table_.rows.size()) return table_.rows[row];
+    made->clear();
+    table_.make_row(row - table_.rows.size(), made);
+    return *made;
+  }
+
   const Table& table_;
   std::vector<std::size_t> rows_;
   mutable std::vector<Cell> made_;

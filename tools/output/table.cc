@@ -85,11 +85,14 @@ std::vector<bool> TableOptions::NeedsOf(const std::vector<Column>& all) const {
 
 bool TableOptions::NeedsValues(const Column& column) const {
   const bool people = format == Format::kTable || format == Format::kMarkdown;
-  return !people || (where && Mentions(column.name)) || sort == column.name ||
-         sort == TitleAsName(column);
+  return !people || (where && Mentions(column.name)) ||
+         (!sort.empty() &&
+          (sort == column.name || sort == TitleAsName(column)));
 }
 
 bool TableOptions::Mentions(std::string_view column) const {
+  // A column without a title has no other name.
+  if (column.empty()) return false;
   if (sort == column) return true;
   if (std::find(columns.begin(), columns.end(), column) != columns.end()) {
     return true;

@@ -61,7 +61,7 @@ struct Table {
   // Of a long table most of the time goes into the memory of its cells: these
   // rows, after those of `rows`, are made one by one when they are looked at,
   // some of them twice, all into the same memory. `cells` is to be given as
-  // many as columns.
+  // many as columns. Called by several threads at once.
   std::size_t late_rows = 0;
   std::function<void(std::size_t late_row, std::vector<Cell>* cells)> make_row;
 

@@ -99,6 +99,26 @@ const Json& Nothing() {
 
 }  // namespace
 
+// `info` is taken where it may be, else copied into what the leaf has already.
+template <typename Info>
+void LeafSearch::Put(Info&& info, const LeafDetail* detail) {
+  const auto [place, fresh] = places_.emplace(info.name, leaves_.size());
+  if (fresh) leaves_.emplace_back();
+  Leaf& leaf = leaves_[place->second];
+  leaf.there = true;
+  leaf.statistics = detail == nullptr ? std::nullopt : detail->statistics;
+  Values values;
+  values.reserve(names_.size());
+  for (const std::string& name : names_) {
+    values.push_back(ValueOf(name, info, detail));
+  }
+  if (!leaf.values.empty() && leaf.values == values) return;
+  leaf.info = std::forward<Info>(info);
+  leaf.before = std::move(leaf.values);
+  leaf.values = std::move(values);
+  leaf.changed = turn_;
+}
+
 LeafSearch::LeafSearch(Expression condition, std::vector<std::string> globs)
     : condition_(std::move(condition)),
       globs_(std::move(globs)),
@@ -333,24 +353,6 @@ absl::Status LeafSearch::LoadChanges(const Step& step) {
     }
   }
   return absl::OkStatus();
-}
-
-void LeafSearch::Put(LeafInfo info, const LeafDetail* detail) {
-  const auto [place, fresh] = places_.emplace(info.name, leaves_.size());
-  if (fresh) leaves_.emplace_back();
-  Leaf& leaf = leaves_[place->second];
-  leaf.there = true;
-  leaf.statistics = detail == nullptr ? std::nullopt : detail->statistics;
-  Values values;
-  values.reserve(names_.size());
-  for (const std::string& name : names_) {
-    values.push_back(ValueOf(name, info, detail));
-  }
-  if (!leaf.values.empty() && leaf.values == values) return;
-  leaf.info = std::move(info);
-  leaf.before = std::move(leaf.values);
-  leaf.values = std::move(values);
-  leaf.changed = turn_;
 }
 
 void LeafSearch::Remove(std::string_view name) {

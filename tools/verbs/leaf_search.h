@@ -87,7 +87,8 @@ class LeafSearch {
   absl::Status LoadAll(const Step& step);
   absl::Status LoadChanges(const Step& step);
   bool IsWanted(const LeafInfo& leaf) const;
-  void Put(LeafInfo info, const LeafDetail* detail);
+  template <typename Info>
+  void Put(Info&& info, const LeafDetail* detail);
   void Remove(std::string_view name);
   absl::Status AskLeaves(const StepInfo& info);
   absl::StatusOr<bool> Holds(const Leaf* leaf) const;

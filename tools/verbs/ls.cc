@@ -3,6 +3,7 @@
 // `ckptree ls`: the leaves of a step.
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -48,13 +49,17 @@ std::optional<std::uint64_t> KnownBytes(const LeafInfo& leaf) {
 template <typename Wanted>
 absl::StatusOr<std::vector<std::optional<LeafDetail>>> FetchDetails(
     const Step& step, const std::vector<LeafInfo>& leaves, Wanted wanted) {
-  std::vector<LeafInfo> asked;
-  for (const LeafInfo& leaf : leaves) {
-    if (wanted(leaf)) asked.push_back(leaf);
-  }
   std::vector<std::optional<LeafDetail>> details(leaves.size());
-  if (asked.empty()) return details;
-  absl::StatusOr<std::vector<LeafDetail>> fetched = step.Details(asked);
+  const auto count = static_cast<std::size_t>(
+      std::count_if(leaves.begin(), leaves.end(), wanted));
+  if (count == 0) return details;
+  std::vector<LeafInfo> some;
+  if (count < leaves.size()) {
+    std::copy_if(leaves.begin(), leaves.end(), std::back_inserter(some),
+                 wanted);
+  }
+  absl::StatusOr<std::vector<LeafDetail>> fetched =
+      step.Details(count < leaves.size() ? some : leaves);
   if (!fetched.ok()) return fetched.status();
   std::size_t next = 0;
   for (std::size_t i = 0; i < leaves.size(); ++i) {

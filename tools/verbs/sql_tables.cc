@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -46,9 +47,13 @@ absl::StatusOr<std::vector<StepInfo>> WantedOf(const Store& store,
       if (one.ok()) found.push_back(*one);
       continue;
     }
-    CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
+    CKPTREE_ASSIGN_OR_RETURN(std::vector<StepInfo> steps,
                              store.Steps(branch.name));
-    found.insert(found.end(), steps.begin(), steps.end());
+    if (found.empty()) {
+      found = std::move(steps);
+    } else {
+      std::move(steps.begin(), steps.end(), std::back_inserter(found));
+    }
   }
   return found;
 }

@@ -36,8 +36,14 @@ absl::StatusOr<std::vector<LeafInfo>> ArraysOf(
   for (const std::string& key : keys) {
     absl::StatusOr<std::vector<LeafInfo>> found = FindSubtree(step, key);
     if (!found.ok()) return found.status();
+    std::erase_if(*found, [](const LeafInfo& leaf) {
+      return !leaf.is_leaf() || leaf.dtype == DType::kNone;
+    });
+    if (keys.size() == 1) {
+      arrays = *std::move(found);
+      break;
+    }
     for (LeafInfo& leaf : *found) {
-      if (!leaf.is_leaf() || leaf.dtype == DType::kNone) continue;
       if (seen.insert(leaf.name).second) arrays.push_back(std::move(leaf));
     }
   }
