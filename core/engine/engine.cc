@@ -520,8 +520,9 @@ absl::StatusOr<std::shared_ptr<const void>> Engine::HoldListed() {
   std::shared_ptr<const void> lease = LeaseVersion(kv::kEveryVersion);
   if (lease == nullptr) return nullptr;
   // In this order: what is removed before is not listed, and what is removed
-  // later is by a commit whose collector sees the lease.
-  CKPTREE_RETURN_IF_ERROR(Refresh());
+  // later is by a commit whose collector sees the lease. What another one holds
+  // has been listed.
+  if (!holds_listed()) CKPTREE_RETURN_IF_ERROR(Refresh());
   listed_holds_.fetch_add(1);
   return std::shared_ptr<const void>(
       lease.get(), [this, lease](const void*) { listed_holds_.fetch_sub(1); });

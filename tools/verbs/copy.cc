@@ -2,6 +2,7 @@
 
 // `ckptree copy` and `ckptree backup`: steps of a store, saved into another.
 
+#include "base/status_macros.h"
 #include "ckptree/copy.h"
 
 #include <cstdint>
