@@ -97,7 +97,7 @@ std::string NewUuid() {
 Engine::Engine(std::string directory, StoreOptions options)
     : directory_(std::move(directory)),
       options_(std::move(options)),
-      coding_(options_.coding),
+      coding_(CodingOf(options_)),
       pid_(getpid()),
       logger_(options_.log),
       pool_(options_.staging_bytes != 0 ? options_.staging_bytes
@@ -377,7 +377,7 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   collection.leased = [this] { return kv::LeasedVersions(directory_); };
   collection.background = options_.collect;
   collection.bytes_per_second = options_.collect_bytes_per_second;
-  collection.code = options_.coding != Coding::kNone;
+  collection.code = coding_.may_code();
   collector_ = std::make_unique<Collector>(std::move(collection));
   RequestContext requested;
   requested.commits = commits_.get();

@@ -324,7 +324,7 @@ absl::Status StepBuilder::Impl::Prepare() {
   if (!as_stored && !of_rank) {
     CKPTREE_RETURN_IF_ERROR(internal::CheckCovered(finished));
   }
-  if (engine->options().coding != Coding::kNone) {
+  if (engine->coding().may_code()) {
     internal::PairRoundedCopies(engine->options().chunk_bytes, &finished);
   }
   save->bytes_total = finished.bytes;

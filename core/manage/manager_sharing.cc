@@ -23,6 +23,7 @@
 #include "core/manage/manager_ranks.h"
 #include "core/policy/retention.h"
 #include "core/ranks/group.h"
+#include "core/save/coding_choice.h"
 
 namespace ckptree {
 namespace {
@@ -33,6 +34,11 @@ std::string Shown(bool value) { return value ? "true" : "false"; }
 std::string Shown(int value) { return absl::StrCat(value); }
 std::string Shown(std::uint64_t value) { return absl::StrCat(value); }
 std::string Shown(absl::Duration value) { return absl::FormatDuration(value); }
+std::string Shown(Coding value) {
+  return value == Coding::kNone     ? "kNone"
+         : value == Coding::kPlanes ? "kPlanes"
+                                    : "kAuto";
+}
 
 template <typename Value>
 absl::Status CheckOption(const char* name, Value given, Value usual,
@@ -69,6 +75,9 @@ absl::Status CheckAgrees(const ManagerOptions& options,
       usual.collect_bytes_per_second, open.collect_bytes_per_second));
   CKPTREE_RETURN_IF_ERROR(CheckOption("statistics", given.statistics,
                                       usual.statistics, open.statistics));
+  const Coding coding = internal::CodingOf(open);
+  CKPTREE_RETURN_IF_ERROR(
+      CheckOption("coding", given.coding.value_or(coding), coding, coding));
   if (given.log != nullptr || given.on_progress != nullptr ||
       given.host_allocator.allocate != nullptr) {
     return absl::FailedPreconditionError(

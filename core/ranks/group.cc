@@ -22,6 +22,7 @@
 #include "core/ranks/coordinator.h"
 #include "core/ranks/member.h"
 #include "core/ranks/rank_peer.h"
+#include "core/save/coding_choice.h"
 #include "kv/process_use.h"
 #include "schema/limits.h"
 
@@ -245,8 +246,11 @@ absl::StatusOr<RankGroup> internal::RankGroupPeer::Open(
     return RankGroup(std::make_shared<RankGroup::Impl>(
         std::move(store), std::move(ends), options));
   }
+  // Rank 0 alone has the remote, and all code alike.
+  RankOptions of_member = options;
+  of_member.store.coding = CodingOf(options.store);
   CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<Member> member,
-                           Member::Meet(path, options, file_system));
+                           Member::Meet(path, of_member, file_system));
   Store store = StoreEngine::StoreOf(member->engine());
   ends.member = std::move(member);
   return RankGroup(std::make_shared<RankGroup::Impl>(std::move(store),

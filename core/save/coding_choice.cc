@@ -16,6 +16,11 @@ constexpr std::uint64_t kSaysSomething = 16 << 20;
 
 }  // namespace
 
+Coding CodingOf(const StoreOptions& options) {
+  if (options.coding.has_value()) return *options.coding;
+  return options.remote.empty() ? Coding::kNone : Coding::kPlanes;
+}
+
 CodingChoice::Way CodingChoice::Next() const {
   switch (coding_) {
     case Coding::kNone:

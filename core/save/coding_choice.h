@@ -32,15 +32,21 @@ struct LaneTimes {
   }
 };
 
-// StoreOptions::coding, and for Coding::kAuto what the last save showed. A lane
-// either computes or waits for the disk, so the slower of the two says how long
-// a save takes: coding makes the one longer and the other shorter, by as much
-// as was measured.
+// StoreOptions::coding, or what it is where it is unset.
+Coding CodingOf(const StoreOptions& options);
+
+// The coding of a store, and for Coding::kAuto what the last save showed. A
+// lane either computes or waits for the disk, so the slower of the two says how
+// long a save takes: coding makes the one longer and the other shorter, by as
+// much as was measured.
 //
 // Thread-safe.
 class CodingChoice {
  public:
   explicit CodingChoice(Coding coding) : coding_(coding) {}
+
+  // Whether any save may code.
+  bool may_code() const { return coding_ != Coding::kNone; }
 
   // How a save writes.
   struct Way {

@@ -338,7 +338,7 @@ _BY_NAME: dict[str, Kind] = {
     "cast": CAST,
     "chunk_bytes": COUNT,
     "collect": BOOL,
-    "coding": choice("none", "planes", "auto"),
+    "coding": optional(choice("none", "planes", "auto")),
     "collect_bytes_per_second": COUNT,
     "create": BOOL,
     "delete_later": BOOL,

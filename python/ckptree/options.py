@@ -64,7 +64,7 @@ class OpenOptions(TypedDict, total=False):
     statistics: bool
     permissions: int
     max_saves_in_flight: int
-    coding: Literal["none", "planes", "auto"]
+    coding: Literal["none", "planes", "auto"] | None
     remote: str
     durable: Literal["local", "remote"]
     take_over: bool
@@ -82,13 +82,25 @@ OPEN: OpenOptions = {
     "statistics": True,
     "permissions": 0o666,
     "max_saves_in_flight": 2,
-    "coding": "none",
+    "coding": None,
     "remote": "",
     "durable": "local",
     "take_over": False,
     "remote_timeout": 600,
     "remote_grace": 3600,
 }
+
+
+def in_effect(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the engine makes of options of an opening that were left out.
+
+    >>> in_effect({**OPEN, "remote": "s3://bucket/lm"})["coding"]
+    'planes'
+    """
+    coding = options["coding"]
+    if coding is None:
+        coding = "planes" if options["remote"] else "none"
+    return {**options, "coding": coding}
 
 
 def takes(

@@ -11,6 +11,7 @@ from typing import Any, Callable, Mapping
 
 from ckptree import _engine, logs
 from ckptree.errors import AlreadyExistsError, Error, StateError
+from ckptree.options import in_effect
 
 # What only says how to wait for the store.
 _OF_OPENING = ("lock_wait",)
@@ -155,7 +156,7 @@ def share(
                 found.check(options, defaults, ranks)
                 found.users += 1
                 return found
-            made = Shared(key, opened(), options, ranks)
+            made = Shared(key, opened(), in_effect(options), ranks)
             _open[key] = made
             return made
     finally:

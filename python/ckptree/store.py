@@ -135,11 +135,12 @@ class Store(Reporting, Closing):
         the owner's alone.
     max_saves_in_flight : int
         A save beyond waits.
-    coding : {"none", "planes", "auto"}
-        How new arrays stand on the disk. "planes": without loss in a fifth less
-        (bf16 a third; a bf16 copy of an fp32 array of the same save takes
-        nothing), for up to half a second of a processor a GB. "auto": by
-        whether the last save waited for the disk. Any store reads both.
+    coding : {"none", "planes", "auto"}, optional
+        How new arrays stand on the disk, and in the remote. "planes": without
+        loss in a fifth less (bf16 a third; a bf16 copy of an fp32 array of the
+        same save takes nothing), for up to half a second of a processor a GB.
+        "auto": by whether the last save waited for the disk. None: "planes"
+        with a remote, else "none". Any store reads both.
     remote : str
         An object store that gets every commit behind the disk: "s3://...",
         "rados://..." or "file://...". An absent or empty directory becomes the

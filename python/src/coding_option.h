@@ -5,16 +5,18 @@
 #ifndef CKPTREE_PYTHON_SRC_CODING_OPTION_H_
 #define CKPTREE_PYTHON_SRC_CODING_OPTION_H_
 
-#include <string_view>
+#include <optional>
+#include <string>
 
 #include "ckptree/options.h"
 
 namespace ckptree::python {
 
-// `name` is "none", "planes" or "auto": the package has checked it.
-inline Coding ToCoding(std::string_view name) {
-  if (name == "planes") return Coding::kPlanes;
-  return name == "auto" ? Coding::kAuto : Coding::kNone;
+// `name` is None, "none", "planes" or "auto": the package has checked it.
+inline std::optional<Coding> ToCoding(const std::optional<std::string>& name) {
+  if (!name.has_value()) return std::nullopt;
+  if (*name == "planes") return Coding::kPlanes;
+  return *name == "auto" ? Coding::kAuto : Coding::kNone;
 }
 
 }  // namespace ckptree::python

@@ -3,11 +3,13 @@
 // A store that several processes save to: one rank opens it here.
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -54,7 +56,7 @@ std::shared_ptr<OpenStore> OpenRanks(nb::handle directory, bool create,
       Option<std::uint64_t>(given, "collect_bytes_per_second");
   store.statistics = Option<bool>(given, "statistics");
   store.permissions = Option<int>(given, "permissions");
-  store.coding = ToCoding(Option<std::string>(given, "coding"));
+  store.coding = ToCoding(Option<std::optional<std::string>>(given, "coding"));
   store.remote = Option<std::string>(given, "remote");
   store.durable = Option<std::string>(given, "durable") == "remote"
                       ? Durable::kRemote

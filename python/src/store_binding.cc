@@ -78,9 +78,10 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
                       std::size_t chunk_bytes, bool collect,
                       std::uint64_t collect_bytes_per_second, bool statistics,
                       int permissions, int max_saves_in_flight,
-                      const std::string& coding, const std::string& remote,
-                      const std::string& durable, bool take_over,
-                      double remote_timeout, double remote_grace) {
+                      const std::optional<std::string>& coding,
+                      const std::string& remote, const std::string& durable,
+                      bool take_over, double remote_timeout,
+                      double remote_grace) {
   StoreOptions options;
   options.coding = ToCoding(coding);
   options.remote = remote;
@@ -415,7 +416,7 @@ void BindStore(nb::module_& m) {
         nb::arg("chunk_bytes"), nb::arg("collect"),
         nb::arg("collect_bytes_per_second"), nb::arg("statistics"),
         nb::arg("permissions"), nb::arg("max_saves_in_flight"),
-        nb::arg("coding"), nb::arg("remote"), nb::arg("durable"),
+        nb::arg("coding").none(), nb::arg("remote"), nb::arg("durable"),
         nb::arg("take_over"), nb::arg("remote_timeout"),
         nb::arg("remote_grace"));
 }

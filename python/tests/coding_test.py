@@ -51,3 +51,28 @@ def test_refuses_what_it_does_not_know(tmp_path):
         ckptree.Store(tmp_path / "run", coding=1)
     with pytest.raises(ValueError, match="coding"):
         ckptree.Store(tmp_path / "run", coding="zstd")
+
+
+def test_a_store_with_a_remote_codes_by_itself(tmp_path):
+    far = {"remote": f"file://{tmp_path}/far", "durable": "remote"}
+    with ckptree.Store(tmp_path / "far run", **far) as store:
+        store.save(1, weights(1)).result()
+        assert store.counters().bytes_coded >= 4 << 20
+        # What it does anyway is no other option.
+        ckptree.Store(tmp_path / "far run", coding="planes", **far).close()
+        with pytest.raises(ckptree.StateError, match="coding=planes, not none"):
+            ckptree.Store(tmp_path / "far run", coding="none", **far)
+    with ckptree.Store(tmp_path / "again", **far) as store:
+        np.testing.assert_array_equal(store.restore(1)["w"], weights(1)["w"])
+
+
+def test_it_is_left_out_where_that_is_said(tmp_path):
+    with ckptree.Store(
+        tmp_path / "run", remote=f"file://{tmp_path}/far", coding="none"
+    ) as store:
+        store.save(1, weights(1)).result()
+        assert store.counters().bytes_coded == 0
+    with ckptree.Store(tmp_path / "alone") as store:
+        store.save(1, weights(1)).result()
+        assert store.counters().bytes_coded == 0
+        ckptree.Store(tmp_path / "alone", coding="none").close()

@@ -284,6 +284,8 @@ TEST_F(ManagerSharingTest, OptionsThatContradictTheStore) {
   saves.max_saves_in_flight = 3;
   ManagerOptions threads;
   threads.store.threads = 2;
+  ManagerOptions coding;
+  coding.store.coding = Coding::kPlanes;
   ManagerOptions collects;
   collects.store.collect = true;  // As usual: it says nothing.
   ManagerOptions log;
@@ -292,6 +294,7 @@ TEST_F(ManagerSharingTest, OptionsThatContradictTheStore) {
       {chunks, "chunk_bytes is 65536, and the store is open with 4194304"},
       {saves, "max_saves_in_flight is 3, and the store is open with 2"},
       {threads, "threads is 2, and the store is open with 4"},
+      {coding, "coding is kPlanes, and the store is open with kNone"},
       {log, "log"}};
   for (const auto& [options, text] : cases) {
     const absl::Status status = TryOver(options).status();

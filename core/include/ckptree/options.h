@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -126,8 +127,10 @@ struct StoreOptions {
 
   // Of the arrays that saves write, and of those that collection writes again
   // sixteen saves and more after theirs. CollectOptions::pack codes arrays that
-  // are there already.
-  Coding coding = Coding::kNone;
+  // are there already. Unset: kPlanes where `remote` is set, as a network is
+  // slower than processors code and an object store is paid for by the byte;
+  // kNone else.
+  std::optional<Coding> coding = std::nullopt;
 
   // Record statistics (count, NaN, Inf, zeros, min, max, mean, L2) of arrays.
   bool statistics = true;

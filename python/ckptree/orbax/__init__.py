@@ -49,6 +49,7 @@ from ckptree.orbax._registry import (
     CheckpointHandlerRegistry,
     DefaultCheckpointHandlerRegistry,
 )
+from ckptree.orbax._remote import RemoteOptions
 from ckptree.orbax._transfer import export_orbax, import_checkpoint
 from ckptree.orbax._tree_handlers import (
     BasePyTreeCheckpointHandler,
@@ -116,6 +117,7 @@ __all__ = [
     "ProtoCheckpointHandler",
     "PyTreeCheckpointHandler",
     "PyTreeCheckpointer",
+    "RemoteOptions",
     "RestoreArgs",
     "RestoreTransform",
     "SaveArgs",

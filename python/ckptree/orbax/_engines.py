@@ -13,7 +13,12 @@ import weakref
 from typing import TYPE_CHECKING, Any, Mapping
 
 import ckptree
-from ckptree.errors import StateError, UnavailableError
+from ckptree.errors import (
+    InvalidArgumentError,
+    StateError,
+    StoreNotFoundError,
+    UnavailableError,
+)
 from ckptree.metadata import as_json_has_it
 from ckptree.orbax import _place, _processes
 from ckptree.orbax._manager_arguments import listed_steps
@@ -24,6 +29,7 @@ from ckptree.sharing import is_open, ranks_of
 
 if TYPE_CHECKING:
     from ckptree.orbax._manager_options import CheckpointManagerOptions, Kept
+    from ckptree.orbax._remote import Remote
 
 
 class Engines:
@@ -34,8 +40,11 @@ class Engines:
         directory: pathlib.Path,
         options: CheckpointManagerOptions,
         kept: Kept,
+        remote: Remote | None = None,
     ) -> None:
         self._directory = directory
+        # Where the directory ships to; it is read there until it is written.
+        self._remote = remote
         self._options = options
         self._kept = kept
         self._lock = threading.RLock()  # To become one that writes.
@@ -46,6 +55,13 @@ class Engines:
         self.job: _processes.Job | None = None
         if not options.read_only:
             self.job = _processes.job(options.multiprocessing_options, deadline)
+        if remote is not None and self.job is not None:
+            raise InvalidArgumentError(
+                f"{remote.address}: processes that save together share a "
+                "folder, and an address is of one process. Give each its own "
+                "address, or use ckptree.CheckpointManager(FOLDER, ranks=..., "
+                "remote=...), which ships by one of them"
+            )
         # The one that is open; None: there is nothing yet, or it was left.
         self.current: ckptree.CheckpointManager | None = None
 
@@ -68,11 +84,12 @@ class Engines:
 
     def _writes_at_once(self, metadata: Mapping[str, Any] | None) -> bool:
         """Whether there is something to be written when it is opened."""
-        _place.check_not_of_orbax(self._directory)
         given = self._options
-        if given.create and not _place.is_store(self._directory):
-            return True
+        if self._remote is None:
+            _place.check_not_of_orbax(self._directory)
         found = self.reading()
+        if given.create and found is None:
+            return True
         if metadata and given.save_root_metadata and not given.read_only:
             return found is not None and found.metadata() is None
         return False
@@ -85,12 +102,22 @@ class Engines:
 
     def reading(self) -> ckptree.CheckpointManager | None:
         """None: there is nothing to read yet."""
-        if self.current is None and _place.is_store(self._directory):
-            self.current = self._open(None, read_only=True)
-            if self._closed:
+        if self.current is None:
+            self.current = self._reader()
+            if self._closed and self.current is not None:
                 # Nobody closes it: it goes with the manager.
                 weakref.finalize(self, self.current.close)
         return self.current
+
+    def _reader(self) -> ckptree.CheckpointManager | None:
+        if self._remote is None:
+            if not _place.is_store(self._directory):
+                return None
+            return self._open(None, read_only=True)
+        try:
+            return self._open(None, read_only=True)
+        except StoreNotFoundError:
+            return None
 
     def writing(
         self, metadata: Mapping[str, Any] | None = None
@@ -107,9 +134,7 @@ class Engines:
             fresh = not _place.is_store(self._directory)
             self._directory.parent.mkdir(parents=True, exist_ok=True)
             try:
-                opened = self._open(
-                    metadata, read_only=False, ranks=self._ranks()
-                )
+                opened = self._writer(metadata)
             except UnavailableError as error:
                 raise UnavailableError(
                     f"{error}. What is there can be restored all the same: "
@@ -125,6 +150,15 @@ class Engines:
         if reader is not None:
             reader.close()
         return opened
+
+    def _writer(
+        self, metadata: Mapping[str, Any] | None
+    ) -> ckptree.CheckpointManager:
+        if self._remote is None:
+            return self._open(metadata, read_only=False, ranks=self._ranks())
+        return self._remote.opened(
+            lambda: self._open(metadata, read_only=False)
+        )
 
     def _ranks(self) -> ckptree.Ranks | None:
         """Of the processes that open it now; that of others in this process,
@@ -189,8 +223,16 @@ class Engines:
                 given.best_fn, self._kept.metric(given.best_fn)
             )
         interval = given.save_interval_steps
+        timeout = (given.async_options or AsyncOptions()).timeout_secs
+        place: str | os.PathLike[str] = self._directory
+        opening: dict[str, Any] = {}
+        if self._remote is not None:
+            if read_only:
+                place = self._remote.address
+            else:
+                opening = self._remote.opening(timeout)
         return ckptree.CheckpointManager(
-            self._directory,
+            place,
             max_to_keep=given.max_to_keep,
             keep_period=given.keep_period,
             keep_time_interval=given.keep_time_interval,
@@ -210,5 +252,6 @@ class Engines:
             else None,
             read_only=read_only,
             ranks=ranks,
-            save_timeout=(given.async_options or AsyncOptions()).timeout_secs,
+            save_timeout=timeout,
+            **opening,
         )

@@ -29,6 +29,7 @@ from ckptree.orbax._manager_options import (
     check_options,
 )
 from ckptree.orbax._registry import DefaultCheckpointHandlerRegistry
+from ckptree.orbax._remote import RemoteOptions, remote_of
 from ckptree.orbax._tree_save import copied
 from ckptree.orbax.checkpoint_args import CheckpointArgs
 from ckptree.orbax.checkpoint_managers import (
@@ -88,11 +89,14 @@ class AbstractCheckpointManager:
 
 
 class CheckpointManager(AbstractCheckpointManager, Closing):
-    """The steps of a training loop, in one store at `directory`.
+    """The steps of a training loop, in one store at `directory`, or at an
+    address: s3://bucket/run, rados://pool/run.
 
     As Orbax's: README.md lists what differs. Any number of managers read a
     directory, and in one process save to it; the first save or delete makes
-    this process the one that writes.
+    this process the one that writes. An address is read where it is until
+    then; from then on the store is in a folder of this machine, too (see
+    RemoteOptions), and a save is done when it is durable at the address.
 
     >>> import ckptree.orbax as ocp, numpy as np
     >>> options = ocp.CheckpointManagerOptions(max_to_keep=2)
@@ -114,10 +118,19 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         item_handlers: Any = None,
         logger: Any = None,
         handler_registry: DefaultCheckpointHandlerRegistry | None = None,
+        *,
+        remote_options: RemoteOptions | None = None,
     ) -> None:
         self._options = as_options(options)
         check_options(self._options)
-        self._directory = pathlib.Path(local_path(directory))
+        remote = remote_of(directory, remote_options, self._options.read_only)
+        self._directory = (
+            pathlib.Path(local_path(directory))
+            if remote is None
+            else remote.directory
+        )
+        # For messages: where what is there is looked for.
+        self._named = str(self._directory) if remote is None else remote.address
         self._names = name_format_of(self._options)
         self._logger = StandardLogger() if logger is None else logger
         # One item without a name, or several: the first use says which.
@@ -134,7 +147,9 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         self._following: Following | None = None
         self._saving: CheckpointInfo | None = None
         self._given = dict(metadata or {})
-        self._engines = Engines(self._directory, self._options, self._kept)
+        self._engines = Engines(
+            self._directory, self._options, self._kept, remote
+        )
         self._engines.begin(metadata)
 
     # ---- What is open ----
@@ -144,7 +159,7 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         """To read. FileNotFoundError: there is nothing yet."""
         found = self._engines.reading()
         if found is None:
-            raise FileNotFoundError(f"No steps found in {self._directory}")
+            raise FileNotFoundError(f"No steps found in {self._named}")
         return found
 
     def _settle(self) -> None:
@@ -432,7 +447,7 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         if step is None:
             step = self.latest_step()
             if step is None:
-                raise FileNotFoundError(f"No steps found in {self._directory}")
+                raise FileNotFoundError(f"No steps found in {self._named}")
         opened = self._step(step_number(step))
         given = self._items.of_call(items, restore_kwargs, args, 1)
         self._items.see(_items.names(opened))
@@ -510,7 +525,7 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         number = step_number(step)
         if number not in self._store:
             raise FileNotFoundError(
-                f"{self._directory}: there is no step {number}"
+                f"{self._named}: there is no step {number}"
             )
         return self._metrics.read(self._store, number)
 
@@ -537,6 +552,7 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
 
     @property
     def directory(self) -> pathlib.Path:
+        """Of an address: the folder of this machine that has the store."""
         return self._directory
 
     def _path(self, step: int) -> pathlib.Path:

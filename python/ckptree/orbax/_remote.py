@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Managers whose directory is an address of an object store: which folder of
+this machine has the store, and how it is opened."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+from typing import Any, Callable, TypeVar
+
+from ckptree.errors import InvalidArgumentError, StateError
+from ckptree.paths import local_path, place_to_read
+
+T = TypeVar("T")
+
+# What an open says of a folder of which every commit is in the remote.
+_NOTHING_OF_ITS_OWN = "after this directory was shipped, all of it"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RemoteOptions:
+    """Of ckptree: of a manager whose directory is an address.
+
+    >>> RemoteOptions(local_directory="/scratch/lm").take_over
+    False
+    """
+
+    # The folder of this machine that has the store while it is written; None:
+    # one in $XDG_CACHE_HOME/ckptree, or ~/.cache/ckptree, named by the address.
+    # It stays, and is fetched from the address where it is absent or empty.
+    local_directory: str | os.PathLike[str] | None = None
+    # Write also where another machine wrote less than ten minutes ago and did
+    # not close the store: its saves fail from then on.
+    take_over: bool = False
+
+
+class Remote:
+    """An address, and the folder of the store on this machine."""
+
+    def __init__(self, address: str, options: RemoteOptions) -> None:
+        self.address = address
+        self._take_over = options.take_over
+        self._own = options.local_directory is None
+        self.directory = pathlib.Path(
+            _usual_directory(address)
+            if options.local_directory is None
+            else local_path(options.local_directory)
+        )
+
+    def opening(self, timeout: float) -> dict[str, Any]:
+        """The options of a store that ships there: a save is done when it is
+        durable there."""
+        return {
+            "remote": self.address,
+            "durable": "remote",
+            "take_over": self._take_over,
+            "remote_timeout": timeout,
+        }
+
+    def opened(self, open_it: Callable[[], T]) -> T:
+        """What `open_it` returns. A folder of the cache that another machine
+        has left behind, and that has nothing of its own, is fetched anew."""
+        try:
+            return open_it()
+        except StateError as error:
+            if self._own and _NOTHING_OF_ITS_OWN in str(error):
+                shutil.rmtree(self.directory)
+                return open_it()
+            if "may still be training" in str(error):
+                raise StateError(
+                    f"{error}. For a manager of ckptree.orbax: pass "
+                    "remote_options=RemoteOptions(take_over=True)"
+                ) from None
+            raise
+
+
+def remote_of(
+    directory: str | os.PathLike[str],
+    options: RemoteOptions | None,
+    read_only: bool,
+) -> Remote | None:
+    """None: `directory` is a path of this machine. An address of a folder,
+    file:///..., is one where a store was shipped there, or options of a remote
+    are given; else it is that path."""
+    place = place_to_read(directory)
+    given = os.fsdecode(os.fspath(directory))
+    if options is not None and given.startswith("file:///"):
+        place = given
+    if "://" not in place:
+        if options is not None:
+            raise InvalidArgumentError(
+                f"remote_options are of an address, as s3://bucket/run, and "
+                f"{given!r} is a directory: leave them out"
+            )
+        return None
+    options = options or RemoteOptions()
+    if read_only and options != RemoteOptions():
+        raise InvalidArgumentError(
+            "local_directory and take_over are of a manager that saves: leave "
+            "them out, or read_only"
+        )
+    return Remote(place.rstrip("/"), options)
+
+
+def _usual_directory(address: str) -> str:
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(root):
+        root = os.path.expanduser("~/.cache")
+    if not os.path.isabs(root):
+        raise InvalidArgumentError(
+            f"{address} wants a folder of this machine: set XDG_CACHE_HOME, or "
+            "pass remote_options=RemoteOptions(local_directory=...)"
+        )
+    words = re.sub(r"[^A-Za-z0-9._]+", "-", address)[-80:].strip("-.")
+    digest = hashlib.sha256(address.encode()).hexdigest()[:16]
+    return os.path.join(root, "ckptree", f"run-{words}-{digest}")

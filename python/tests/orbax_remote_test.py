@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Managers of Orbax's kind at an address of an object store."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+import ckptree
+import ckptree.orbax as ocp
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """The disk of a machine, which may vanish."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def address(tmp_path):
+    """A folder that others see; in a bucket where there is one."""
+    endpoint = os.environ.get("CKPTREE_TEST_S3")
+    if endpoint is None:
+        return f"file://{tmp_path}/far"
+    os.environ["AWS_ENDPOINT_URL_S3"] = endpoint
+    bucket = os.environ["CKPTREE_TEST_BUCKET"]
+    return f"s3://{bucket}/orbax/{tmp_path.name}"
+
+
+HERE = ocp.RemoteOptions()
+
+
+def save(manager, step):
+    arguments = ocp.args.StandardSave({"w": np.full(70_000, step, "f4")})
+    return manager.save(step, args=arguments)
+
+
+def test_an_empty_machine_goes_on(address, cache):
+    options = ocp.CheckpointManagerOptions(max_to_keep=2)
+    with ocp.CheckpointManager(
+        address, options=options, remote_options=HERE
+    ) as manager:
+        assert manager.latest_step() is None
+        for step in range(3):
+            assert save(manager, step)
+        manager.wait_until_finished()
+        assert cache in manager.directory.parents
+    shutil.rmtree(cache)
+    with ocp.CheckpointManager(
+        address, options=options, remote_options=HERE
+    ) as manager:
+        assert manager.all_steps() == [1, 2]
+        assert (manager.restore(2)["w"] == 2).all()
+        assert save(manager, 3)
+        manager.wait_until_finished()
+        assert manager.all_steps() == [2, 3]
+        assert (manager.restore(3)["w"] == 3).all()
+
+
+def test_what_is_waited_for_is_there(address, cache, tmp_path, monkeypatch):
+    with ocp.CheckpointManager(address, remote_options=HERE) as manager:
+        save(manager, 7)
+        manager.wait_until_finished()
+        # Another machine, which sees the address alone.
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+        readers = ocp.CheckpointManagerOptions(read_only=True)
+        with ocp.CheckpointManager(address, options=readers) as there:
+            assert there.latest_step() == 7
+            assert (there.restore(7)["w"] == 7).all()
+            save(manager, 8)
+            manager.wait_until_finished()
+            there.reload()
+            assert there.latest_step() == 8
+
+
+def test_who_only_looks_ends_no_writer(address, tmp_path, monkeypatch):
+    with ocp.CheckpointManager(address, remote_options=HERE) as manager:
+        save(manager, 1)
+        manager.wait_until_finished()
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+        with ocp.CheckpointManager(address) as other:
+            assert (other.restore(1)["w"] == 1).all()
+            with pytest.raises(ckptree.StateError, match="take_over=True"):
+                save(other, 2)
+        assert save(manager, 2)
+        manager.wait_until_finished()
+        # Where it is known to be dead, or is to be.
+        with ocp.CheckpointManager(
+            address, remote_options=ocp.RemoteOptions(take_over=True)
+        ) as other:
+            save(other, 3)
+            other.wait_until_finished()
+        save(manager, 4)
+        with pytest.raises(ckptree.StateError, match="took"):
+            manager.wait_until_finished()
+        with pytest.raises(ckptree.StateError):
+            manager.close()
+
+
+def test_a_machine_that_was_left_goes_on(address, tmp_path, monkeypatch):
+    for step, disk in enumerate(("one", "two", "one")):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / disk))
+        with ocp.CheckpointManager(address, remote_options=HERE) as manager:
+            save(manager, step)
+            manager.wait_until_finished()
+            assert manager.all_steps() == list(range(step + 1))
+
+
+def test_a_folder_may_be_named(address, tmp_path):
+    here = ocp.RemoteOptions(local_directory=tmp_path / "scratch" / "lm")
+    with ocp.CheckpointManager(address, remote_options=here) as manager:
+        save(manager, 1)
+        assert manager.directory == tmp_path / "scratch" / "lm"
+    with ckptree.open(tmp_path / "scratch" / "lm") as store:
+        assert store.info().shipped_to == address
+
+
+def test_what_goes_with_nothing_is_refused(tmp_path, address):
+    with pytest.raises(ValueError, match="remote_options"):
+        ocp.CheckpointManager(tmp_path / "run", remote_options=HERE)
+    readers = ocp.CheckpointManagerOptions(read_only=True)
+    with pytest.raises(ValueError, match="take_over"):
+        ocp.CheckpointManager(
+            address,
+            options=readers,
+            remote_options=ocp.RemoteOptions(take_over=True),
+        )
+    with pytest.raises(ValueError, match="'gs'"):
+        ocp.CheckpointManager("gs://bucket/run")
+
+
+def test_what_is_not_there_is_named(tmp_path):
+    options = ocp.CheckpointManagerOptions(create=False)
+    address = f"file://{tmp_path}/far"
+    with ocp.CheckpointManager(
+        address, options=options, remote_options=HERE
+    ) as manager:
+        assert manager.latest_step() is None
+        with pytest.raises(FileNotFoundError, match="far"):
+            manager.restore()
+    # A path all the same, where nothing says that it is an address.
+    with ocp.CheckpointManager(f"file://{tmp_path}/run") as manager:
+        save(manager, 1)
+    assert (tmp_path / "run" / "journal").is_dir()
