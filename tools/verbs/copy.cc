@@ -2,7 +2,6 @@
 
 // `ckptree copy` and `ckptree backup`: steps of a store, saved into another.
 
-#include "base/status_macros.h"
 #include "ckptree/copy.h"
 
 #include <cstdint>
@@ -20,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "base/status_macros.h"
 #include "ckptree/local_path.h"
 #include "tools/line/command.h"
 #include "tools/line/step_range.h"
