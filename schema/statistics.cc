@@ -37,10 +37,15 @@ double Statistics::l2() const { return std::sqrt(sum_of_squares); }
 
 double Statistics::std_dev() const {
   if (finite() == 0) return std::numeric_limits<double>::quiet_NaN();
+  const auto n = static_cast<double>(finite());
   const double average = mean();
-  // Rounding may leave a tiny negative variance.
-  return std::sqrt(std::max(
-      0.0, sum_of_squares / static_cast<double>(finite()) - average * average));
+  const double from_sums =
+      std::sqrt(std::max(0.0, sum_of_squares / n - average * average));
+  // Of one element at each end it is at least, and of half of all at each end
+  // at most: what the sums say is rounding alone where all are nearly one.
+  const double range = max - min;
+  return std::clamp(from_sums, std::min(range / std::sqrt(2 * n), range / 2),
+                    range / 2);
 }
 
 bool operator==(const Statistics& a, const Statistics& b) {

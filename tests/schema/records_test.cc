@@ -431,6 +431,19 @@ TEST(StatisticsTest, MergeIsOverAllElements) {
   EXPECT_DOUBLE_EQ(merged.std_dev(), std::sqrt(20.0 / 3 - 4.0 / 9));
   EXPECT_TRUE(std::isnan(none.mean()));
   EXPECT_TRUE(std::isnan(none.std_dev()));
+  // Milliseconds since 1970: of the sums nothing is left but rounding.
+  Statistics near;
+  near.count = 3;
+  near.min = 1.7e12 + 1;
+  near.max = 1.7e12 + 4;
+  for (const double value : {near.min, near.min + 1, near.max}) {
+    near.sum += value;
+    near.sum_of_squares += value * value;
+  }
+  EXPECT_GE(near.std_dev(), 3 / std::sqrt(6.0));
+  EXPECT_LE(near.std_dev(), 1.5);
+  near.max = near.min;
+  EXPECT_EQ(near.std_dev(), 0);
   EXPECT_FALSE((Statistics{1, 0, 0, 1, 0.0, 0, 0, 0}) ==
                (Statistics{1, 0, 0, 1, -0.0, 0, 0, 0}));
 }

@@ -37,6 +37,9 @@ struct CKPTREE_EXPORT Statistics {
   std::uint64_t finite() const { return count - nan - inf; }
   double mean() const;  // NaN without finite elements.
   double l2() const;    // sqrt(sum_of_squares)
+  // By the two sums, within what min and max leave possible: 0 where all
+  // elements are one, and nowhere else. Where they differ from their mean by
+  // less than a millionth of it, it has few right digits, or none.
   double std_dev() const;
 
   // Bitwise for the doubles.
