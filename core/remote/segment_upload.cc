@@ -129,14 +129,13 @@ class DigestedFile : public kv::ObjectSource {
   mutable std::uint64_t digested_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// Nothing where that cannot be told: who reads a block then reads the segment.
-std::vector<schema::RemoteBlock> BlocksOf(const kv::Options& options,
-                                          const std::string& path) {
-  const absl::StatusOr<std::vector<kv::BlockInFile>> found =
-      kv::BlocksInFile(options, path);
+// Where the blocks of a segment stand in its file.
+absl::StatusOr<std::vector<schema::RemoteBlock>> BlocksOf(
+    const kv::Options& options, const std::string& path) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::BlockInFile> found,
+                           kv::BlocksInFile(options, path));
   std::vector<schema::RemoteBlock> blocks;
-  if (!found.ok()) return blocks;
-  for (const kv::BlockInFile& block : *found) {
+  for (const kv::BlockInFile& block : found) {
     const std::uint32_t sequence = schema::SequenceOf(block.n);
     if (sequence == schema::kHeaderSequence ||
         sequence == schema::kTableSequence) {
@@ -145,6 +144,20 @@ std::vector<schema::RemoteBlock> BlocksOf(const kv::Options& options,
     blocks.push_back({sequence, block.offset, block.bytes});
   }
   return blocks;
+}
+
+// Of `uploaded`, with its segment, attempt and blocks: the rest of it.
+absl::Status UploadFile(const OpenFile& file, std::uint64_t era,
+                        const std::string& uuid, kv::ObjectStore& store,
+                        std::stop_token cancelled,
+                        schema::RemoteSegment* uploaded) {
+  DigestedFile source(file);
+  uploaded->bytes = source.size();
+  CKPTREE_RETURN_IF_ERROR(
+      store.Put(RemoteSegmentName(uuid, era, *uploaded), source,
+                CallFor(uploaded->bytes, std::move(cancelled))));
+  CKPTREE_ASSIGN_OR_RETURN(uploaded->digest, source.Finish());
+  return absl::OkStatus();
 }
 
 std::string RowKeyOf(const schema::SegmentKeyFields& segment) {
@@ -227,15 +240,31 @@ absl::StatusOr<schema::RemoteSegment> UploadSegment(
   }
   CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<OpenFile> opened,
                            OpenFile::Open(path));
-  DigestedFile source(*opened);
-  uploaded.bytes = source.size();
   if (segment.space == schema::Space::kChunks) {
-    uploaded.blocks = BlocksOf(options, path);
+    // Without them who reads a block reads the segment.
+    uploaded.blocks = BlocksOf(options, path).value_or(uploaded.blocks);
   }
   CKPTREE_RETURN_IF_ERROR(
-      store.Put(RemoteSegmentName(uuid, era, uploaded), source,
-                CallFor(uploaded.bytes, std::move(cancelled))));
-  CKPTREE_ASSIGN_OR_RETURN(uploaded.digest, source.Finish());
+      UploadFile(*opened, era, uuid, store, std::move(cancelled), &uploaded));
+  return uploaded;
+}
+
+absl::StatusOr<schema::RemoteSegment> UploadStaged(
+    const kv::Options& options, const std::string& path,
+    const schema::SegmentKeyFields& segment, std::uint64_t era,
+    const std::string& uuid, kv::ObjectStore& store,
+    std::stop_token cancelled) {
+  schema::RemoteSegment uploaded;
+  uploaded.segment = segment;
+  uploaded.attempt = NewRemoteId();
+  // Open, it stays readable when it is renamed.
+  CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<OpenFile> opened,
+                           OpenFile::Open(path));
+  if (segment.space == schema::Space::kChunks) {
+    CKPTREE_ASSIGN_OR_RETURN(uploaded.blocks, BlocksOf(options, path));
+  }
+  CKPTREE_RETURN_IF_ERROR(
+      UploadFile(*opened, era, uuid, store, std::move(cancelled), &uploaded));
   return uploaded;
 }
 

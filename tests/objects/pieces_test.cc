@@ -64,7 +64,8 @@ std::string Pattern(std::size_t size) {
 }
 
 TEST(PiecesTest, AllOfItIsSentAndTheLastPieceIsShorter) {
-  for (const std::size_t size : {0, 1, 999, 1000, 1001, 10'000, 12'345}) {
+  for (const std::size_t size :
+       std::vector<std::size_t>{0, 1, 999, 1000, 1001, 10'000, 12'345}) {
     Arrived arrived;
     EXPECT_THAT(SendPieces(PatternSource(size, 0), kPiece, kAtOnce,
                            [&](std::uint64_t number, std::string_view bytes) {
