@@ -236,7 +236,7 @@ class Ckptree(Peer):
 
     def restore(self, path: str, like: Tree) -> Tree:
         with ckptree.Store(
-            f"s3://{self._bucket}/{path}", read_only=True
+            f"s3://{self._bucket}/{path}", mode="read"
         ) as store:
             return store.restore(0)
 
@@ -283,7 +283,9 @@ def peers(report: Report) -> None:
             if peer is ours:
                 raise
             kinds.remove(peer)
-            report.skip(f"beside {peer.name}", str(error).split("\n")[0][:200])
+            lines = [line for line in str(error).split("\n") if line.strip()]
+            why = f"{type(error).__name__}: {' '.join(lines)}"
+            report.skip(f"beside {peer.name}", why[:200])
     repeats = settings.repeats
     saved = take_turns(
         repeats, {peer.name: (lambda p=peer: save(p)) for peer in kinds}
