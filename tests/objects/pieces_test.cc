@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <latch>
 #include <map>
 #include <mutex>
 #include <new>
@@ -15,7 +16,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/barrier.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
@@ -81,10 +81,10 @@ TEST(PiecesTest, AllOfItIsSentAndTheLastPieceIsShorter) {
 TEST(PiecesTest, SoManyAreSentAtOnceAndNoMore) {
   std::atomic<int> now = 0;
   // Nobody gets past it alone: that many are being sent.
-  auto* const barrier = new absl::Barrier(kAtOnce);
+  std::latch together(kAtOnce);
   const auto send = [&](std::uint64_t number, std::string_view) {
     EXPECT_LE(++now, static_cast<int>(kAtOnce));
-    if (number < kAtOnce && barrier->Block()) delete barrier;
+    if (number < kAtOnce) together.arrive_and_wait();
     --now;
     return absl::OkStatus();
   };
