@@ -363,6 +363,9 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
       context.on_committed = [this](std::uint64_t version) {
         return replicator_->WaitForVersion(version, options_.remote_timeout);
       };
+      context.on_built = [this](const BuiltSegment& segment) {
+        replicator_->Built(segment.row_key, segment.staged.path);
+      };
     }
   }
   writer_ = std::make_unique<StepWriter>(std::move(context));

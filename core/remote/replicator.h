@@ -29,6 +29,7 @@
 #include "core/remote/chain.h"
 #include "core/remote/chain_rows.h"
 #include "core/remote/cleaner.h"
+#include "core/remote/early_uploads.h"
 #include "core/remote/local_note.h"
 #include "kv/database.h"
 #include "kv/object_store.h"
@@ -58,6 +59,10 @@ class Replicator {
   // A commit was made. Quick.
   void Note(std::uint64_t ordinal, std::uint64_t version,
             const kv::WriteBatch& batch);
+
+  // A segment is whole, and in the file `path` until its save is committed. It
+  // is uploaded now where saves wait for that. Quick; from any thread.
+  void Built(const std::string& row_key, const std::string& path);
 
   // Takes the store over there and starts to ship. `database` and `logger`
   // outlive Stop(). kFailedPrecondition: another store is there, somebody else
@@ -141,6 +146,7 @@ class Replicator {
   const kv::Options kv_options_;
   const std::function<bool()> cancelled_;
   const bool take_over_;
+  const bool waited_for_;  // Saves are done when they are there.
   const absl::Duration grace_;
   std::string uuid_;
   LocalNote note_;
@@ -158,6 +164,8 @@ class Replicator {
   bool gone_ = false;                // As the last look found.
   std::unique_ptr<RowIndex> index_;  // Of what is there.
   std::unique_ptr<RemoteCleaner> cleaner_;
+
+  std::unique_ptr<EarlyUploads> early_;  // From Begin() on; may be null.
 
   mutable absl::Mutex mu_;
   std::set<RowName> changed_ ABSL_GUARDED_BY(mu_);  // Since the last round.

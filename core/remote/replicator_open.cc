@@ -23,6 +23,7 @@
 #include "ckptree/version.h"
 #include "core/remote/chain_rows.h"
 #include "core/remote/cleaner.h"
+#include "core/remote/early_uploads.h"
 #include "core/remote/mirror.h"
 #include "core/remote/own_ships.h"
 #include "core/remote/remote_objects.h"
@@ -237,6 +238,11 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
     // Too late to end a request, and soon enough to end the open.
     return absl::CancelledError(
         absl::StrFormat("opening %s: cancelled", directory_));
+  }
+  // What nobody waits for goes behind the saves, not beside them.
+  if (waited_for_) {
+    early_ = std::make_unique<EarlyUploads>(kv_options_, store_.get(), uuid_,
+                                            chain_->era());
   }
   thread_ = std::jthread([this](const std::stop_token& stop) { Loop(stop); });
   return absl::OkStatus();

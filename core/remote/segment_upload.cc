@@ -18,10 +18,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
@@ -44,7 +46,7 @@ constexpr std::uint64_t kReadBytes = std::uint64_t{12} << 20;
 constexpr std::size_t kReadsAtOnce = 4;
 
 // A file that stays readable when its name goes.
-class OpenFile : public kv::ObjectSource {
+class OpenFile {
  public:
   static absl::StatusOr<std::unique_ptr<OpenFile>> Open(
       const std::string& path) {
@@ -61,11 +63,10 @@ class OpenFile : public kv::ObjectSource {
     file->size_ = static_cast<std::uint64_t>(found.st_size);
     return file;
   }
-  ~OpenFile() override { close(fd_); }
+  ~OpenFile() { close(fd_); }
 
-  std::uint64_t size() const override { return size_; }
-  absl::Status Read(std::uint64_t offset,
-                    std::span<std::byte> into) const override {
+  std::uint64_t size() const { return size_; }
+  absl::Status Read(std::uint64_t offset, std::span<std::byte> into) const {
     while (!into.empty()) {
       const ssize_t got =
           pread(fd_, into.data(), into.size(), static_cast<off_t>(offset));
@@ -80,19 +81,6 @@ class OpenFile : public kv::ObjectSource {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<base::Digest> DigestOfAll() const {
-    base::DigestStream digest;
-    std::vector<std::byte> piece(kPieceBytes);
-    for (std::uint64_t at = 0; at < size_; at += piece.size()) {
-      const std::span<std::byte> some(
-          piece.data(), static_cast<std::size_t>(
-                            std::min<std::uint64_t>(piece.size(), size_ - at)));
-      CKPTREE_RETURN_IF_ERROR(Read(at, some));
-      digest.Update(some);
-    }
-    return digest.Finish();
-  }
-
  private:
   OpenFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
   const int fd_;
@@ -100,14 +88,54 @@ class OpenFile : public kv::ObjectSource {
   std::uint64_t size_ = 0;
 };
 
-// Nothing where that cannot be told: who reads a block then reads the segment.
-std::vector<schema::RemoteBlock> BlocksOf(const kv::Options& options,
-                                          const std::string& path) {
-  const absl::StatusOr<std::vector<kv::BlockInFile>> found =
-      kv::BlocksInFile(options, path);
+// Digests the bytes of a file as they are read to be sent. What a store reads
+// in another order than from the beginning to the end is read once more.
+class DigestedFile : public kv::ObjectSource {
+ public:
+  explicit DigestedFile(const OpenFile& file) : file_(file) {}
+
+  std::uint64_t size() const override { return file_.size(); }
+  absl::Status Read(std::uint64_t offset,
+                    std::span<std::byte> into) const override {
+    CKPTREE_RETURN_IF_ERROR(file_.Read(offset, into));
+    const absl::MutexLock lock(&mu_);
+    if (offset == digested_) Add(into);
+    return absl::OkStatus();
+  }
+
+  // Once.
+  absl::StatusOr<base::Digest> Finish() {
+    const absl::MutexLock lock(&mu_);
+    std::vector<std::byte> piece;
+    while (digested_ < file_.size()) {
+      piece.resize(static_cast<std::size_t>(
+          std::min<std::uint64_t>(kPieceBytes, file_.size() - digested_)));
+      CKPTREE_RETURN_IF_ERROR(file_.Read(digested_, piece));
+      Add(piece);
+    }
+    return digest_.Finish();
+  }
+
+ private:
+  void Add(std::span<const std::byte> bytes) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    digest_.Update(bytes);
+    digested_ += bytes.size();
+  }
+
+  const OpenFile& file_;
+  mutable absl::Mutex mu_;
+  mutable base::DigestStream digest_ ABSL_GUARDED_BY(mu_);
+  mutable std::uint64_t digested_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+// Where the blocks of a segment stand in its file.
+absl::StatusOr<std::vector<schema::RemoteBlock>> BlocksOf(
+    const kv::Options& options, const std::string& path) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::BlockInFile> found,
+                           kv::BlocksInFile(options, path));
   std::vector<schema::RemoteBlock> blocks;
-  if (!found.ok()) return blocks;
-  for (const kv::BlockInFile& block : *found) {
+  for (const kv::BlockInFile& block : found) {
     const std::uint32_t sequence = schema::SequenceOf(block.n);
     if (sequence == schema::kHeaderSequence ||
         sequence == schema::kTableSequence) {
@@ -116,6 +144,20 @@ std::vector<schema::RemoteBlock> BlocksOf(const kv::Options& options,
     blocks.push_back({sequence, block.offset, block.bytes});
   }
   return blocks;
+}
+
+// Of `uploaded`, with its segment, attempt and blocks: the rest of it.
+absl::Status UploadFile(const OpenFile& file, std::uint64_t era,
+                        const std::string& uuid, kv::ObjectStore& store,
+                        std::stop_token cancelled,
+                        schema::RemoteSegment* uploaded) {
+  DigestedFile source(file);
+  uploaded->bytes = source.size();
+  CKPTREE_RETURN_IF_ERROR(
+      store.Put(RemoteSegmentName(uuid, era, *uploaded), source,
+                CallFor(uploaded->bytes, std::move(cancelled))));
+  CKPTREE_ASSIGN_OR_RETURN(uploaded->digest, source.Finish());
+  return absl::OkStatus();
 }
 
 std::string RowKeyOf(const schema::SegmentKeyFields& segment) {
@@ -196,16 +238,33 @@ absl::StatusOr<schema::RemoteSegment> UploadSegment(
     // Blocks may be missing that the commit in hand still needs.
     if (after != before) return gone();
   }
-  CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<OpenFile> source,
+  CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<OpenFile> opened,
                            OpenFile::Open(path));
-  uploaded.bytes = source->size();
-  CKPTREE_ASSIGN_OR_RETURN(uploaded.digest, source->DigestOfAll());
   if (segment.space == schema::Space::kChunks) {
-    uploaded.blocks = BlocksOf(options, path);
+    // Without them who reads a block reads the segment.
+    uploaded.blocks = BlocksOf(options, path).value_or(uploaded.blocks);
   }
   CKPTREE_RETURN_IF_ERROR(
-      store.Put(RemoteSegmentName(uuid, era, uploaded), *source,
-                CallFor(uploaded.bytes, std::move(cancelled))));
+      UploadFile(*opened, era, uuid, store, std::move(cancelled), &uploaded));
+  return uploaded;
+}
+
+absl::StatusOr<schema::RemoteSegment> UploadStaged(
+    const kv::Options& options, const std::string& path,
+    const schema::SegmentKeyFields& segment, std::uint64_t era,
+    const std::string& uuid, kv::ObjectStore& store,
+    std::stop_token cancelled) {
+  schema::RemoteSegment uploaded;
+  uploaded.segment = segment;
+  uploaded.attempt = NewRemoteId();
+  // Open, it stays readable when it is renamed.
+  CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<OpenFile> opened,
+                           OpenFile::Open(path));
+  if (segment.space == schema::Space::kChunks) {
+    CKPTREE_ASSIGN_OR_RETURN(uploaded.blocks, BlocksOf(options, path));
+  }
+  CKPTREE_RETURN_IF_ERROR(
+      UploadFile(*opened, era, uuid, store, std::move(cancelled), &uploaded));
   return uploaded;
 }
 

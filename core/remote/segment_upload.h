@@ -37,6 +37,13 @@ absl::StatusOr<schema::RemoteSegment> UploadSegment(
     const schema::SegmentKeyFields& segment, std::uint64_t era,
     const std::string& uuid, kv::ObjectStore& store, std::stop_token cancelled);
 
+// The same of a segment that no database has yet: `path` is its file, whole and
+// as it was built. kAborted: it is not called that any more.
+absl::StatusOr<schema::RemoteSegment> UploadStaged(
+    const kv::Options& options, const std::string& path,
+    const schema::SegmentKeyFields& segment, std::uint64_t era,
+    const std::string& uuid, kv::ObjectStore& store, std::stop_token cancelled);
+
 // Reads it, some requests at a time, and calls `take` with all bytes in order;
 // kDataLoss where it is not what the commit says. An error of `take` ends it.
 absl::Status ReadSegment(

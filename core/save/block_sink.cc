@@ -265,6 +265,7 @@ absl::Status BlockSink::FinishLane(Lane* lane) {
     return absl::OkStatus();
   }));
   lane->builder.reset();
+  if (settings_.on_built) settings_.on_built(built);
   absl::MutexLock lock(&mu_);
   segments_.push_back(std::move(built));
   return absl::OkStatus();

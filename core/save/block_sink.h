@@ -58,12 +58,23 @@ struct SegmentLimits {
   std::uint64_t table_bytes = schema::kMaxRecordBytes / 2;
 };
 
+// A finished segment and the row that will stand for it.
+struct BuiltSegment {
+  kv::StagedSegment staged;
+  std::string row_key;
+  std::string row_value;
+  std::uint64_t blocks = 0;
+  bool coded = false;  // At least one of them.
+};
+
 // What every segment of one part of one save has in common.
 struct SegmentSettings {
   kv::Options kv_options;
   std::string staging;                         // Folder of this attempt.
   std::function<absl::Status()> make_staging;  // See PartTask.
   schema::SegmentHeader header;  // Space and builder are filled in.
+  // See PartTask.
+  std::function<void(const BuiltSegment&)> on_built;
   SegmentLimits limits;
   SmallLimits small;
   // So many new bytes are likely to come: segments are as large as that needs,
@@ -72,15 +83,6 @@ struct SegmentSettings {
   // Never more than these, but for the padding of packs.
   std::uint64_t bytes_at_most = 0;
   CodingChoice::Way coding;
-};
-
-// A finished segment and the row that will stand for it.
-struct BuiltSegment {
-  kv::StagedSegment staged;
-  std::string row_key;
-  std::string row_value;
-  std::uint64_t blocks = 0;
-  bool coded = false;  // At least one of them.
 };
 
 // The file of a segment in its staging folder.

@@ -33,6 +33,9 @@ struct PartTask {
   // Makes the folder; called before each segment, from any thread.
   std::function<absl::Status()> make_staging;
   std::string attempt;  // Its name.
+  // Called with each segment when its file is whole and synced, from any
+  // thread; the save may still fail. Null: nobody wants to know.
+  std::function<void(const BuiltSegment&)> on_built;
   std::string uuid;
   std::uint64_t incarnation = 0;
   std::uint64_t version = 0;

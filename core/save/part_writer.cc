@@ -126,6 +126,7 @@ class PartWriter {
     settings.kv_options = task_.kv_options;
     settings.staging = task_.staging;
     settings.make_staging = task_.make_staging;
+    settings.on_built = task_.on_built;
     settings.header.uuid = task_.uuid;
     settings.header.incarnation = task_.incarnation;
     settings.header.version = task_.version;
@@ -272,6 +273,7 @@ class PartWriter {
           ordinal + 1, encoded(f), encoded(f).size(), std::move(entry)));
     }
     CKPTREE_ASSIGN_OR_RETURN(leaf_segment_, builder->Finish());
+    if (task_.on_built) task_.on_built(*leaf_segment_);
     return absl::OkStatus();
   }
 

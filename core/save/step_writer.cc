@@ -237,6 +237,7 @@ absl::Status StepWriter::Write(Save* save, Attempt* attempt) {
     attempt->staged = true;
     return context_.database->MakeStaging(attempt->name);
   };
+  task.on_built = context_.on_built;
   task.uuid = context_.uuid;
   task.incarnation = database.report().incarnation;
   task.version = attempt->version;

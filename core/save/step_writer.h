@@ -61,6 +61,8 @@ struct WriterContext {
   // Called when a save is committed, before its handle hears of it; an error is
   // that of the save. Null: nothing.
   std::function<absl::Status(std::uint64_t version)> on_committed;
+  // See PartTask.
+  std::function<void(const BuiltSegment&)> on_built;
   // See StoreOptions.
   StagingPool* pool = nullptr;
   absl::Duration staging_idle = absl::Seconds(10);

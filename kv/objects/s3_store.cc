@@ -25,6 +25,7 @@
 #include "kv/object_store.h"
 #include "kv/objects/http.h"
 #include "kv/objects/names.h"
+#include "kv/objects/pieces.h"
 #include "kv/objects/s3_answer.h"
 #include "kv/objects/s3_client.h"
 #include "kv/objects/text.h"
@@ -334,34 +335,28 @@ class S3Store : public ObjectStore {
                          const ObjectSource& source, const Call& call) {
     const std::uint64_t size =
         std::max(kPartSize, (source.size() + kMaxParts - 1) / kMaxParts);
+    std::vector<std::string> tags((source.size() + size - 1) / size);
+    const auto send = [&](std::uint64_t number,
+                          std::string_view bytes) -> absl::Status {
+      const S3Reply reply =
+          client_->Send({.method = "PUT",
+                         .key = base_ + upload.name,
+                         .query = {{"partNumber", absl::StrCat(number + 1)},
+                                   {"uploadId", upload.id}},
+                         .body = bytes},
+                        call);
+      CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
+      if (!HasTag(reply.answer)) {
+        return Strange(absl::StrCat("PUT ", upload.name, ", a part"));
+      }
+      tags[number] = reply.answer.Header("etag");
+      return absl::OkStatus();
+    };
+    CKPTREE_RETURN_IF_ERROR(SendPieces(source, size, kPartsAtOnce, send));
     std::string list = "<CompleteMultipartUpload>";
-    std::vector<std::string> bytes(kPartsAtOnce);
-    std::uint64_t at = 0;
-    for (std::size_t number = 1; at < source.size();) {
-      std::vector<S3Request> requests;
-      while (requests.size() < kPartsAtOnce && at < source.size()) {
-        std::string& part = bytes[requests.size()];
-        part.resize(
-            static_cast<std::size_t>(std::min(size, source.size() - at)));
-        CKPTREE_RETURN_IF_ERROR(
-            source.Read(at, std::as_writable_bytes(std::span(part))));
-        requests.push_back(
-            {.method = "PUT",
-             .key = base_ + upload.name,
-             .query = {{"partNumber", absl::StrCat(number + requests.size())},
-                       {"uploadId", upload.id}},
-             .body = part});
-        at += part.size();
-      }
-      for (const S3Reply& reply : client_->Send(requests, call)) {
-        CKPTREE_RETURN_IF_ERROR(reply.verdict.error);
-        if (!HasTag(reply.answer)) {
-          return Strange(absl::StrCat("PUT ", upload.name, ", a part"));
-        }
-        absl::StrAppend(&list, "<Part><PartNumber>", number++,
-                        "</PartNumber><ETag>", reply.answer.Header("etag"),
-                        "</ETag></Part>");
-      }
+    for (std::size_t i = 0; i < tags.size(); ++i) {
+      absl::StrAppend(&list, "<Part><PartNumber>", i + 1, "</PartNumber><ETag>",
+                      tags[i], "</ETag></Part>");
     }
     list += "</CompleteMultipartUpload>";
     const S3Reply reply = client_->Send({.method = "POST",

@@ -57,6 +57,14 @@ class RequestCount {
     hook_ = std::move(hook);
   }
 
+  // Called with what a Put is given, before it is sent.
+  using PutHook = std::function<void(const std::string& name,
+                                     const kv::ObjectSource& source)>;
+  void SetPutHook(PutHook hook) {
+    const std::scoped_lock lock(mu_);
+    put_hook_ = std::move(hook);
+  }
+
   void Reset() {
     const std::scoped_lock lock(mu_);
     requests_.clear();
@@ -95,6 +103,11 @@ class RequestCount {
     return hook == nullptr ? absl::OkStatus() : hook(what, call);
   }
 
+  PutHook put_hook() const {
+    const std::scoped_lock lock(mu_);
+    return put_hook_;
+  }
+
   class Counting : public kv::ObjectStore {
    public:
     Counting(std::unique_ptr<kv::ObjectStore> store, RequestCount* count)
@@ -110,6 +123,7 @@ class RequestCount {
     absl::Status Put(const std::string& name, const kv::ObjectSource& source,
                      const kv::Call& call) override {
       if (auto s = count_->Note(call, "put", name); !s.ok()) return s;
+      if (const PutHook hook = count_->put_hook()) hook(name, source);
       return store_->Put(name, source, call);
     }
     absl::StatusOr<std::size_t> GetRange(const std::string& name,
@@ -157,6 +171,7 @@ class RequestCount {
   std::vector<std::string> requests_;
   absl::Duration longest_;
   CallHook hook_;
+  PutHook put_hook_;
 };
 
 }  // namespace ckptree::testing

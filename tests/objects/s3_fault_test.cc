@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -191,6 +192,28 @@ TEST_F(S3FaultTest, PartsArriveWhateverHappensToOneOfThem) {
     }
     if (!testing::WholeTrial()) break;
   }
+}
+
+TEST_F(S3FaultTest, PartsGoOnWhileOneOfThemIsNotAnswered) {
+  constexpr std::uint64_t kSize = 150'000'000;
+  proxy_.Arm(Fault::kLateAnswer, "PUT partNumber=1&");
+  absl::Notification last_is_read;
+  PatternSource source(kSize, 0);
+  source.on_read = [&](std::uint64_t offset) {
+    if (offset + (16 << 20) >= kSize) last_is_read.Notify();
+    return absl::OkStatus();
+  };
+  absl::Status put = absl::UnknownError("");
+  std::thread putting([&] { put = store_->Put("segment/1", source, Soon()); });
+  // Only the first part's answer is missing by then, and those of three more.
+  EXPECT_TRUE(last_is_read.WaitForNotificationWithTimeout(absl::Minutes(2)));
+  EXPECT_EQ(proxy_.fired(), 1);
+  EXPECT_FALSE(IsThere("segment/1"));
+  proxy_.Release();
+  putting.join();
+  EXPECT_THAT(put, testing::IsOk());
+  ExpectPattern("segment/1", 0, 1000);
+  ExpectPattern("segment/1", kSize - 70'000'000, 70'000'000);
 }
 
 TEST_F(S3FaultTest, CorruptedRequestsAreSentAgain) {

@@ -194,6 +194,40 @@ TEST_F(ReplicatorTest, DurableInTheRemoteMeansThere) {
   ExpectWhole(other);
 }
 
+TEST_F(ReplicatorTest, ASegmentIsDigestedInWhateverOrderItIsRead) {
+  RequestCount requests;
+  int segments = 0;
+  requests.SetPutHook(
+      [&](const std::string& name, const kv::ObjectSource& source) {
+        if (!absl::StrContains(name, "/segment/")) return;
+        ++segments;
+        // As a pool reads it, the end first; then it is read once more.
+        const auto size = static_cast<std::size_t>(source.size());
+        std::vector<std::byte> bytes(size);
+        const std::span<std::byte> all(bytes);
+        const std::size_t some = size / 3;
+        for (const std::size_t from : {some, std::size_t{0}}) {
+          EXPECT_THAT(source.Read(from, all.subspan(from, some)), IsOk());
+        }
+      });
+  StoreOptions options = Remote();
+  options.durable = Durable::kRemote;
+  {
+    Store store = Store::Open(Disk("a"), options).value();
+    SaveStep(store, 1, kLargeSave);
+    EXPECT_THAT(store.Close(), IsOk());
+  }
+  EXPECT_GT(segments, 0);
+  setenv("XDG_CACHE_HOME", Disk("cache").c_str(), 1);
+  StoreOptions read = QuietOptions();
+  read.create_if_missing = false;
+  read.read_only = true;
+  Store there = Store::Open(Address(), read).value();
+  ExpectStep(there, 1, kLargeSave);
+  // Compares each segment with the digest in its commit.
+  ExpectWhole(there);
+}
+
 TEST_F(ReplicatorTest, ARunThatGoesOnSavingIsTakenOver) {
   StoreOptions options = Remote();
   options.durable = Durable::kRemote;
