@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,15 +20,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
-#include "base/digest.h"
 #include "base/status_macros.h"
-#include "core/process/disk_threads.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
 #include "core/remote/cleaner.h"
 #include "core/remote/remote_objects.h"
-#include "core/remote/segment_upload.h"
-#include "core/version/open_check.h"
 #include "kv/monotonic.h"
 #include "schema/keys.h"
 #include "schema/remote_record.h"
@@ -41,11 +36,6 @@ using schema::RemoteCommit;
 using schema::RemoteRow;
 using schema::Space;
 
-// More rows than that stand in objects of their own.
-constexpr std::size_t kRowsInCommit = std::size_t{8} << 20;
-constexpr std::size_t kRowsInObject = std::size_t{16} << 20;
-// Segments, each of which has up to 64 MiB in memory.
-constexpr std::size_t kUploadsAtOnce = 4;
 // Of a pass of deletion, which may list all objects.
 constexpr absl::Duration kCleanTime = absl::Minutes(10);
 constexpr absl::Duration kLeastIdle = absl::Seconds(10);
@@ -81,10 +71,6 @@ absl::Duration PauseOf(int tries) {
 absl::Status DamagedHere(absl::Status status) {
   return absl::IsDataLoss(status) ? absl::UnavailableError(status.message())
                                   : status;
-}
-
-std::size_t BytesOfRow(const RemoteRow& row) {
-  return row.key.size() + (row.value.has_value() ? row.value->size() : 0) + 16;
 }
 
 }  // namespace
@@ -249,89 +235,6 @@ absl::StatusOr<Replicator::Round> Replicator::Collect() {
   return round;
 }
 
-// What is lost there is looked for here; where it is not here either, as in a
-// directory that was made of what is there, the rest goes on without. One that
-// is being written again at this moment waits for the next open.
-bool Replicator::IsLostHereToo(const absl::Status& why,
-                               const std::string& key) const {
-  return lost_.contains(key) && (absl::IsAborted(why) || absl::IsDataLoss(why));
-}
-
-// Rule 6: all of it is answered before the commit is asked for.
-absl::Status Replicator::Upload(const Round& round, const std::stop_token& stop,
-                                RemoteCommit* commit) {
-  if (!round.segments.empty()) {
-    CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
-                             SortedLiveFiles(*database_));
-    const std::size_t count = round.segments.size();
-    const auto key_of = [&round](std::size_t i) {
-      const schema::SegmentKeyFields& segment = round.segments[i];
-      return schema::SegmentKey(segment.version, segment.part, segment.space,
-                                segment.builder);
-    };
-    std::vector<absl::StatusOr<schema::RemoteSegment>> uploaded(
-        count, absl::CancelledError("another segment was not uploaded"));
-    std::atomic<std::size_t> next = 0;
-    std::atomic<bool> failed = false;
-    // One is digested while others are on their way.
-    RunOnDiskThreads(std::min(kUploadsAtOnce, count), [&] {
-      for (std::size_t i = next++; i < count && !failed; i = next++) {
-        uploaded[i] = GuardedResult("uploading", [&] {
-          return UploadSegment(*database_, kv_options_, files,
-                               round.segments[i], chain_->era(), uuid_, *store_,
-                               stop);
-        });
-        if (!uploaded[i].ok() &&
-            !IsLostHereToo(uploaded[i].status(), key_of(i))) {
-          failed = true;
-        }
-      }
-    });
-    // What another thread left out says nothing.
-    for (std::size_t i = 0; i < count; ++i) {
-      const absl::Status& one = uploaded[i].status();
-      if (!one.ok() && !absl::IsCancelled(one) &&
-          !IsLostHereToo(one, key_of(i))) {
-        return one;
-      }
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-      if (!uploaded[i].ok() && IsLostHereToo(uploaded[i].status(), key_of(i))) {
-        logger_->Log(LogSeverity::kError, "remote", uploaded[i].status());
-        continue;
-      }
-      CKPTREE_RETURN_IF_ERROR(uploaded[i].status());
-      commit->segments.push_back(*std::move(uploaded[i]));
-    }
-  }
-  std::size_t bytes = 0;
-  for (const RemoteRow& row : round.rows) bytes += BytesOfRow(row);
-  if (bytes <= kRowsInCommit) {
-    commit->rows = round.rows;
-    return absl::OkStatus();
-  }
-  std::vector<RemoteRow> some;
-  std::size_t have = 0;
-  const auto put = [&]() -> absl::Status {
-    const std::string object = schema::EncodeRemoteRows(some);
-    schema::RemoteRowsObject about{NewRemoteId(), object.size(),
-                                   base::DigestOf(object)};
-    CKPTREE_RETURN_IF_ERROR(
-        store_->Put(RemoteRowsName(uuid_, chain_->era(), about),
-                    BytesOf(object), CallFor(object.size(), stop)));
-    commit->rows_objects.push_back(std::move(about));
-    some.clear();
-    have = 0;
-    return absl::OkStatus();
-  };
-  for (const RemoteRow& row : round.rows) {
-    some.push_back(row);
-    have += BytesOfRow(row);
-    if (have >= kRowsInObject) CKPTREE_RETURN_IF_ERROR(put());
-  }
-  return some.empty() ? absl::OkStatus() : put();
-}
-
 absl::Status Replicator::Announce(RemoteCommit* ship) {
   ship->write_id = NewRemoteId();
   note_.ShipsTo(address()).announced = {chain_->ordinal() + 1,
@@ -370,8 +273,11 @@ absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
     const absl::Status added =
         index_->AddWithRows(asked_->commit, asked_->rows);
     for (const schema::SegmentKeyFields& segment : asked_->segments) {
-      lost_.erase(schema::SegmentKey(segment.version, segment.part,
-                                     segment.space, segment.builder));
+      const std::string key = schema::SegmentKey(
+          segment.version, segment.part, segment.space, segment.builder);
+      lost_.erase(key);
+      const absl::MutexLock lock(&mu_);
+      uploaded_.erase(key);
     }
     Shipped(asked_->to);
     asked_.reset();

@@ -151,6 +151,22 @@ absl::Status BuildAgain(const kv::Database& database,
   return writer->Finish().status();
 }
 
+// `uploaded` has the segment and its attempt.
+absl::Status UploadFile(const kv::Options& options, const std::string& path,
+                        std::uint64_t era, const std::string& uuid,
+                        kv::ObjectStore& store, std::stop_token cancelled,
+                        schema::RemoteSegment* uploaded) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<OpenFile> source,
+                           OpenFile::Open(path));
+  uploaded->bytes = source->size();
+  CKPTREE_ASSIGN_OR_RETURN(uploaded->digest, source->DigestOfAll());
+  if (uploaded->segment.space == schema::Space::kChunks) {
+    uploaded->blocks = BlocksOf(options, path);
+  }
+  return store.Put(RemoteSegmentName(uuid, era, *uploaded), *source,
+                   CallFor(uploaded->bytes, std::move(cancelled)));
+}
+
 }  // namespace
 
 kv::Call CallFor(std::uint64_t bytes, std::stop_token cancelled) {
@@ -196,16 +212,21 @@ absl::StatusOr<schema::RemoteSegment> UploadSegment(
     // Blocks may be missing that the commit in hand still needs.
     if (after != before) return gone();
   }
-  CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<OpenFile> source,
-                           OpenFile::Open(path));
-  uploaded.bytes = source->size();
-  CKPTREE_ASSIGN_OR_RETURN(uploaded.digest, source->DigestOfAll());
-  if (segment.space == schema::Space::kChunks) {
-    uploaded.blocks = BlocksOf(options, path);
-  }
-  CKPTREE_RETURN_IF_ERROR(
-      store.Put(RemoteSegmentName(uuid, era, uploaded), *source,
-                CallFor(uploaded.bytes, std::move(cancelled))));
+  CKPTREE_RETURN_IF_ERROR(UploadFile(options, path, era, uuid, store,
+                                     std::move(cancelled), &uploaded));
+  return uploaded;
+}
+
+absl::StatusOr<schema::RemoteSegment> UploadBuiltSegment(
+    const kv::Options& options, const std::string& path,
+    const schema::SegmentKeyFields& segment, std::uint64_t era,
+    const std::string& uuid, kv::ObjectStore& store,
+    std::stop_token cancelled) {
+  schema::RemoteSegment uploaded;
+  uploaded.segment = segment;
+  uploaded.attempt = NewRemoteId();
+  CKPTREE_RETURN_IF_ERROR(UploadFile(options, path, era, uuid, store,
+                                     std::move(cancelled), &uploaded));
   return uploaded;
 }
 

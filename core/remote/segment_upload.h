@@ -37,6 +37,12 @@ absl::StatusOr<schema::RemoteSegment> UploadSegment(
     const schema::SegmentKeyFields& segment, std::uint64_t era,
     const std::string& uuid, kv::ObjectStore& store, std::stop_token cancelled);
 
+// The same of a file that a SegmentWriter made, and nobody has taken in yet.
+absl::StatusOr<schema::RemoteSegment> UploadBuiltSegment(
+    const kv::Options& options, const std::string& path,
+    const schema::SegmentKeyFields& segment, std::uint64_t era,
+    const std::string& uuid, kv::ObjectStore& store, std::stop_token cancelled);
+
 // Reads it, some requests at a time, and calls `take` with all bytes in order;
 // kDataLoss where it is not what the commit says. An error of `take` ends it.
 absl::Status ReadSegment(
