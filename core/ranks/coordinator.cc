@@ -69,7 +69,8 @@ absl::Duration Coordinator::Beat() const {
 }
 
 Backoff Coordinator::NewBackoff() {
-  return Backoff(place_->pace(), watch_.has_value() ? &*watch_ : nullptr);
+  return Backoff(place_->pace(), watch_.has_value() ? &*watch_ : nullptr,
+                 options_.deadline);
 }
 
 void Coordinator::LookAround() {

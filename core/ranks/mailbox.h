@@ -7,6 +7,7 @@
 #ifndef CKPTREE_CORE_RANKS_MAILBOX_H_
 #define CKPTREE_CORE_RANKS_MAILBOX_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -162,11 +163,16 @@ absl::Duration BeatOf(absl::Duration deadline, const MailPace& pace = {});
 std::string SecondsText(absl::Duration duration);
 
 // Sleeps between looks, longer the longer nothing came; no longer than until
-// `watch` (may be null) sees something, at least the shortest pause.
+// `watch` (may be null) sees something, at least the shortest pause, at most a
+// small part of `deadline`, as others wait for it.
 class Backoff {
  public:
-  explicit Backoff(const MailPace& pace = {}, kv::FileWatch* watch = nullptr)
-      : shortest_(pace.shortest), longest_(pace.longest), watch_(watch) {}
+  explicit Backoff(const MailPace& pace = {}, kv::FileWatch* watch = nullptr,
+                   absl::Duration deadline = absl::InfiniteDuration())
+      : shortest_(pace.shortest),
+        longest_(
+            std::max(pace.shortest, std::min(pace.longest, deadline / 16))),
+        watch_(watch) {}
 
   void Pause();
 

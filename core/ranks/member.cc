@@ -93,8 +93,9 @@ void Watch(const std::string& path, std::optional<kv::FileWatch>* watch) {
   if (!path.empty()) watch->emplace(path);
 }
 
-Backoff BackoffOf(const MailPlace& place, std::optional<kv::FileWatch>& watch) {
-  return Backoff(place.pace(), watch.has_value() ? &*watch : nullptr);
+Backoff BackoffOf(const MailPlace& place, std::optional<kv::FileWatch>& watch,
+                  absl::Duration deadline) {
+  return Backoff(place.pace(), watch.has_value() ? &*watch : nullptr, deadline);
 }
 
 }  // namespace
@@ -185,10 +186,12 @@ Member::Member(std::shared_ptr<Engine> engine, const RankOptions& options,
   thread_ = std::thread([this] { Loop(); });
 }
 
-Backoff Member::WorkingBackoff() { return BackoffOf(*places_.mail, watch_); }
+Backoff Member::WorkingBackoff() {
+  return BackoffOf(*places_.mail, watch_, options_.deadline);
+}
 
 Backoff Member::HearingBackoff() {
-  return BackoffOf(*places_.mail, hearing_watch_);
+  return BackoffOf(*places_.mail, hearing_watch_, options_.deadline);
 }
 
 Member::~Member() { Close(); }

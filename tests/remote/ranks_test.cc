@@ -121,7 +121,8 @@ class RemoteRanksTest : public ObjectStoreTest {
     options.world = kWorld;
     options.job = absl::StrCat("life-", life);
     options.shared_folder = shared_;
-    options.deadline = absl::Milliseconds(500);
+    // Each word is a request, or some.
+    options.deadline = absl::Milliseconds(shared_ ? 500 : 1500);
     options.open_deadline = absl::Seconds(20);
     options.store = RemoteOptions(address_);
     options.store.durable = durable;

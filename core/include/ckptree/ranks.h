@@ -53,7 +53,8 @@ struct RankOptions {
   std::string job = "job";
   // How long a rank may say nothing before it counts as lost: the others wait
   // no longer, the step fails on all ranks, and the next one may work again. A
-  // rank that copies and writes says so, however long it takes.
+  // rank that copies and writes says so, however long it takes. In a remote:
+  // many times what a request takes.
   absl::Duration deadline = absl::Minutes(5);
   // How long Open() waits for the other ranks, which may start much later.
   absl::Duration open_deadline = absl::Minutes(10);
