@@ -137,6 +137,9 @@ std::string EncodePartHandoff(const PartHandoff& handoff) {
     out.add_small_values(value);
   }
   out.set_coded(handoff.coded);
+  if (!handoff.uploaded.empty()) {
+    out.set_uploaded(EncodeRemoteRun({{}, handoff.uploaded}));
+  }
   out.set_attempt(handoff.attempt);
   out.set_session(handoff.session);
   out.set_world(handoff.world);
@@ -193,6 +196,19 @@ absl::StatusOr<PartHandoff> DecodePartHandoff(std::string_view bytes) {
       return row.status();
     }
     handoff.segments.emplace_back(in.segment_keys(i), in.segment_rows(i));
+  }
+  if (!in.uploaded().empty()) {
+    auto run = DecodeRemoteRun(in.uploaded());
+    if (!run.ok()) return run.status();
+    handoff.uploaded = std::move(run->segments);
+    bool same =
+        run->rows.empty() && handoff.uploaded.size() == handoff.segments.size();
+    for (std::size_t i = 0; same && i < handoff.uploaded.size(); ++i) {
+      const SegmentKeyFields& of = handoff.uploaded[i].segment.segment;
+      same = SegmentKey(of.version, of.part, of.space, of.builder) ==
+             handoff.segments[i].first;
+    }
+    if (!same) return HandoffFault("other segments were uploaded");
   }
   for (int i = 0; i < in.small_keys_size(); ++i) {
     const auto fields = DecodeSmallKey(in.small_keys(i));

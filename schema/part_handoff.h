@@ -15,6 +15,7 @@
 #include "base/digest.h"
 #include "schema/dead_list.h"
 #include "schema/leaf_record.h"
+#include "schema/remote_record.h"
 #include "schema/step_record.h"
 
 namespace ckptree::schema {
@@ -76,6 +77,9 @@ struct PartHandoff {
   // Keys and values of rows and of `small`, as they will be written.
   std::vector<std::pair<std::string, std::string>> segments;
   bool coded = false;  // A block in one of these is.
+  // As which objects these were uploaded, in their order. Empty: they are files
+  // in the folder of the part.
+  std::vector<RemoteLiving> uploaded;
   std::vector<std::pair<std::string, std::string>> small;
 
   // Which save it is of (see RankPlan), and whose part.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -12,8 +13,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "core/process/disk_threads.h"
+#include "core/process/guarded_call.h"
+#include "core/ranks/meeting.h"
 #include "core/ranks/part_build.h"
-#include "kv/file_system.h"
 #include "kv/monotonic.h"
 
 namespace ckptree::internal {
@@ -25,6 +28,8 @@ namespace {
 
 // At most so many are named in a message.
 constexpr std::size_t kNamed = 8;
+
+std::vector<RankMail> NothingNew() { return {}; }
 
 // Where the store of rank 0 has to be opened again.
 constexpr char kOnEveryRank[] = "; every rank has to open its group again";
@@ -46,15 +51,27 @@ std::string TextOf(const SaveOptions& options) {
       absl::CEscape(options.branch));
 }
 
-Coordinator::Coordinator(Engine* engine, const RankOptions& options)
+Coordinator::Coordinator(Engine* engine, const RankOptions& options,
+                         std::shared_ptr<RankRemote> remote)
     : engine_(engine),
       options_(options),
-      folder_({engine->database().staging_directory() + "/" +
-               MailFolderName(options.job)}),
+      remote_(std::move(remote)),
+      place_(remote_ != nullptr ? remote_
+                                : std::shared_ptr<MailPlace>(FolderOf(
+                                      engine->kv_options(), engine->directory(),
+                                      options.job))),
       nonce_(NewNonce()),
-      mail_(engine->kv_options(), folder_.Coordinator(),
-            BeatOf(options.deadline)),
-      heartbeat_(&mail_, BeatOf(options.deadline), [this] { LookAround(); }) {}
+      mail_(place_->Write(kCoordinatorBox), Beat()),
+      heartbeat_(&mail_, Beat(), [this] { LookAround(); }) {}
+
+absl::Duration Coordinator::Beat() const {
+  return BeatOf(options_.deadline, place_->pace());
+}
+
+Backoff Coordinator::NewBackoff() {
+  return Backoff(place_->pace(), watch_.has_value() ? &*watch_ : nullptr,
+                 options_.deadline);
+}
 
 void Coordinator::LookAround() {
   const absl::MutexLock lock(&mu_);
@@ -63,9 +80,10 @@ void Coordinator::LookAround() {
 }
 
 absl::Status Coordinator::Meet() {
-  CKPTREE_RETURN_IF_ERROR(
-      kv::MakeDirectory(engine_->kv_options(), folder_.path));
-  watch_.emplace(folder_.path);
+  CKPTREE_RETURN_IF_ERROR(place_->Make());
+  if (const std::string shown = place_->Watched(""); !shown.empty()) {
+    watch_.emplace(shown);
+  }
   RankMail open;
   open.kind = MailKind::kOpen;
   open.world = static_cast<std::uint32_t>(options_.world);
@@ -78,7 +96,7 @@ absl::Status Coordinator::Meet() {
   CKPTREE_RETURN_IF_ERROR(mail_.Post(open));
 
   const absl::Time end = kv::MonotonicNow() + options_.open_deadline;
-  Backoff backoff(&*watch_);
+  Backoff backoff = NewBackoff();
   while (true) {
     CKPTREE_ASSIGN_OR_RETURN(const bool met, Met(kv::MonotonicNow() > end));
     if (met) return absl::OkStatus();
@@ -126,32 +144,46 @@ absl::StatusOr<bool> Coordinator::Met(bool late) {
 
 absl::Status Coordinator::Poll(bool look) {
   const absl::Time now = kv::MonotonicNow();
-  if (look || now - looked_ > BeatOf(options_.deadline)) {
+  if (look || now - looked_ > Beat()) {
     looked_ = now;
-    CKPTREE_ASSIGN_OR_RETURN(
-        const std::vector<std::string> names,
-        kv::ListDirectory(engine_->kv_options(), folder_.path));
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                             place_->List());
     for (const std::string& name : names) {
       std::uint32_t rank = 0;
       std::uint64_t nonce = 0;
-      if (!MailFolder::Parse(name, &rank, &nonce)) continue;
+      if (!ParseRankBox(name, &rank, &nonce)) continue;
       const bool known =
           std::any_of(peers_.begin(), peers_.end(),
                       [nonce](const Peer& p) { return p.nonce == nonce; });
       if (known) continue;
       peers_.push_back({.rank = rank,
                         .nonce = nonce,
-                        .reader = MailReader(engine_->kv_options(),
-                                             folder_.path + "/" + name),
+                        .reader = place_->Read(name),
                         .heard = now});
     }
   }
+  std::vector<absl::StatusOr<std::vector<RankMail>>> mails(peers_.size(),
+                                                           NothingNew());
+  std::atomic<std::size_t> next = 0;
+  std::vector<MailSource*> readers;
   for (Peer& peer : peers_) {
-    const absl::StatusOr<std::vector<RankMail>> mails = peer.reader.Poll();
+    readers.push_back(peer.closed ? nullptr : peer.reader.get());
+  }
+  RunOnDiskThreads(
+      std::min(static_cast<std::size_t>(place_->pace().at_once), peers_.size()),
+      [&] {
+        for (std::size_t i = next++; i < readers.size(); i = next++) {
+          if (readers[i] == nullptr) continue;  // It says nothing more.
+          mails[i] = GuardedResult("reading a mailbox",
+                                   [&] { return readers[i]->Poll(); });
+        }
+      });
+  const absl::Time read = kv::MonotonicNow();
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
     // What cannot be read now may be the next time; else the deadline tells.
-    if (!mails.ok()) continue;
-    for (const RankMail& mail : *mails) Take(mail, &peer);
-    if (!mails->empty()) peer.heard = now;
+    if (!mails[i].ok()) continue;
+    for (const RankMail& mail : *mails[i]) Take(mail, &peers_[i]);
+    if (!mails[i]->empty()) peers_[i].heard = read;
   }
   return refused_;
 }
@@ -409,8 +441,10 @@ absl::StatusOr<std::vector<PartResult>> Coordinator::Gather(
     mail_.Beat();
     return check();
   };
-  absl::StatusOr<PartResult> own = BuildPart(
-      engine_, plan, builder, save->content.get(), &save->counters, alive);
+  const PartPlace place{engine_->database().staging_directory(), remote_.get()};
+  absl::StatusOr<PartResult> own =
+      BuildPart(engine_, place, plan, builder, save->content.get(),
+                &save->counters, alive);
   if (!own.ok()) {
     return absl::Status(own.status().code(),
                         absl::StrCat("rank 0: ", own.status().message()));
@@ -419,7 +453,7 @@ absl::StatusOr<std::vector<PartResult>> Coordinator::Gather(
   parts.push_back(*std::move(own));
 
   std::vector<std::string> tokens;
-  Backoff backoff(&*watch_);
+  Backoff backoff = NewBackoff();
   while (true) {
     CKPTREE_RETURN_IF_ERROR(alive());
     {
@@ -446,7 +480,8 @@ absl::StatusOr<std::vector<PartResult>> Coordinator::Gather(
   for (const std::string& bytes : tokens) {
     CKPTREE_ASSIGN_OR_RETURN(const schema::PartToken token,
                              schema::DecodePartToken(bytes));
-    CKPTREE_ASSIGN_OR_RETURN(PartResult part, TakeOver(*engine_, plan, token));
+    CKPTREE_ASSIGN_OR_RETURN(PartResult part,
+                             TakeOver(engine_, place, plan, token, alive));
     taken[token.rank] = token.nonce;
     parts.push_back(std::move(part));
   }

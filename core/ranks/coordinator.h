@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Rank 0 of a group that meets in the store's folder.
+// Rank 0 of a group that meets in the store's folder, or in its remote.
 
 #ifndef CKPTREE_CORE_RANKS_COORDINATOR_H_
 #define CKPTREE_CORE_RANKS_COORDINATOR_H_
@@ -22,22 +22,23 @@
 #include "absl/time/time.h"
 #include "ckptree/ranks.h"
 #include "core/engine/engine.h"
+#include "core/ranks/coordinator_mail.h"
 #include "core/ranks/heartbeat.h"
 #include "core/ranks/mailbox.h"
+#include "core/ranks/rank_remote.h"
 #include "core/save/part_writer.h"
 #include "core/save/save.h"
 #include "schema/rank_message.h"
 
 namespace ckptree::internal {
 
-// A call that saves a step: the how-manieth of its process for that step.
-using StepCall = std::pair<std::int64_t, std::uint32_t>;
-
 // Thread-safe, but for Meet().
 class Coordinator {
  public:
-  // `engine` is open for writing, and outlives this.
-  Coordinator(Engine* engine, const RankOptions& options);
+  // `engine` is open for writing, and outlives this. `remote`: where ranks
+  // meet that share no folder, of the era of the engine; else null.
+  Coordinator(Engine* engine, const RankOptions& options,
+              std::shared_ptr<RankRemote> remote);
 
   // Until every rank is there, and said that it could open the store.
   absl::Status Meet();
@@ -75,7 +76,7 @@ class Coordinator {
   struct Peer {
     std::uint32_t rank = 0;
     std::uint64_t nonce = 0;
-    MailReader reader;
+    std::unique_ptr<MailSource> reader;
     std::string host = {};
     std::uint32_t pid = 0;
     bool welcome = false;
@@ -96,6 +97,8 @@ class Coordinator {
   absl::StatusOr<bool> Met(bool late);
   // While no step is saved: a rank that was started again wants to be welcome.
   void LookAround();
+  Backoff NewBackoff();
+  absl::Duration Beat() const;
   // Reads all mailboxes. With `look`, or a while after it did so last, also
   // for new ones.
   absl::Status Poll(bool look) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -121,10 +124,12 @@ class Coordinator {
 
   Engine* const engine_;
   const RankOptions options_;
-  const MailFolder folder_;
+  const std::shared_ptr<RankRemote> remote_;
+  const std::shared_ptr<MailPlace> place_;  // The same, or a folder.
   const std::uint64_t nonce_;
   MailWriter mail_;
-  std::optional<kv::FileWatch> watch_;  // Of the folder, once it is there.
+  // Of the folder, once it is there; nothing where nothing shows a change.
+  std::optional<kv::FileWatch> watch_;
 
   mutable absl::Mutex mu_;
   bool met_ ABSL_GUARDED_BY(mu_) = false;

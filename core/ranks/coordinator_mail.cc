@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a rank reads of the coordinator's mailbox.
+#include "core/ranks/coordinator_mail.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "core/ranks/member.h"
 #include "kv/monotonic.h"
 
 namespace ckptree::internal {
@@ -16,9 +15,6 @@ using schema::MailKind;
 using schema::RankMail;
 
 namespace {
-
-// Whether the mailbox still is the same is asked this often.
-constexpr absl::Duration kLookAgain = absl::Seconds(1);
 
 // What a rank that is late may still ask for.
 constexpr std::size_t kKept = 64;
@@ -33,7 +29,7 @@ const RankMail* Find(const std::map<StepCall, RankMail>& mails,
 }  // namespace
 
 absl::Status CoordinatorMail::Poll() {
-  absl::StatusOr<std::vector<RankMail>> mails = reader_.Poll();
+  absl::StatusOr<std::vector<RankMail>> mails = reader_->Poll();
   const absl::Time now = kv::MonotonicNow();
   if (absl::IsNotFound(mails.status())) {
     if (!open_.has_value()) return absl::OkStatus();  // Not there yet.
@@ -92,12 +88,16 @@ absl::Status CoordinatorMail::Poll() {
       alive_ = polled_;
     }
     polled_ = polled_ || open_.has_value();
-    if (mails->empty() && open_.has_value() && now - looked_ > kLookAgain) {
+    if (mails->empty() && open_.has_value() && now - looked_ > look_again_) {
       looked_ = now;
-      closed_ = closed_ || !reader_.StillThere();
+      closed_ = closed_ || !reader_->StillThere();
     }
   }
   return closed_ ? CoordinatorGone() : absl::OkStatus();
+}
+
+absl::Status StatusOf(const RankMail& mail) {
+  return absl::Status(static_cast<absl::StatusCode>(mail.code), mail.text);
 }
 
 absl::Status CoordinatorGone() {

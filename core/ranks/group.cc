@@ -22,7 +22,10 @@
 #include "core/ranks/coordinator.h"
 #include "core/ranks/member.h"
 #include "core/ranks/rank_peer.h"
+#include "core/ranks/rank_remote.h"
+#include "core/remote/replicator.h"
 #include "core/save/coding_choice.h"
+#include "kv/object_store.h"
 #include "kv/process_use.h"
 #include "schema/limits.h"
 
@@ -33,6 +36,7 @@ using internal::Engine;
 using internal::GroupEnds;
 using internal::Member;
 using internal::RankPeer;
+using internal::RankRemote;
 using internal::Save;
 using internal::StepCall;
 
@@ -70,10 +74,35 @@ absl::Status Check(const RankOptions& options) {
     return invalid(absl::StrFormat("a deadline of %s: it must be above zero",
                                    absl::FormatDuration(deadline)));
   }
+  if (!options.shared_folder && options.store.remote.empty()) {
+    return invalid(
+        "ranks that share no folder meet in their remote: set store.remote, "
+        "the same on all of them");
+  }
+  if (!options.shared_folder && options.store.durable != Durable::kRemote) {
+    return invalid(
+        "ranks that share no folder see of a step what is in the remote: set "
+        "store.durable to kRemote ('remote'); a step that is on rank 0's disk "
+        "alone would be told to them as saved, and they could not read it");
+  }
   if (options.store.read_only) {
     return invalid("a group saves: store.read_only is decided by the rank");
   }
   return absl::OkStatus();
+}
+
+// Where rank 0 meets ranks that do not see its folder. What it has is there by
+// then: others open that.
+absl::StatusOr<std::shared_ptr<RankRemote>> RemoteOf(
+    Engine& engine, const RankOptions& options) {
+  internal::Replicator& replicator = *engine.replicator();
+  CKPTREE_RETURN_IF_ERROR(replicator.WaitForAll(options.store.remote_timeout));
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::unique_ptr<kv::ObjectStore> store,
+      kv::OpenObjectStore(options.store.remote, {},
+                          kv::Call::Within(absl::Minutes(1))));
+  return std::make_shared<RankRemote>(std::move(store), replicator.uuid(),
+                                      options.job, replicator.era());
 }
 
 // The step of one Begin().
@@ -238,7 +267,12 @@ absl::StatusOr<RankGroup> internal::RankGroupPeer::Open(
         Engine::Open(path, {.store = options.store,
                             .file_system = std::move(file_system)}));
     Store store = StoreEngine::StoreOf(engine);
-    ends.coordinator = std::make_shared<Coordinator>(engine.get(), options);
+    std::shared_ptr<RankRemote> remote;
+    if (!options.shared_folder) {
+      CKPTREE_ASSIGN_OR_RETURN(remote, RemoteOf(*engine, options));
+    }
+    ends.coordinator =
+        std::make_shared<Coordinator>(engine.get(), options, std::move(remote));
     if (const absl::Status met = ends.coordinator->Meet(); !met.ok()) {
       ends.coordinator->Close();
       return met;

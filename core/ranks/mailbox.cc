@@ -30,14 +30,95 @@ constexpr std::string_view kJobPrefix = "job-";
 // The first record names the process that wrote it.
 constexpr std::size_t kMarkBytes = 64;
 
+// As a file, to which each record is appended.
+class FileSink : public MailSink {
+ public:
+  FileSink(kv::Options kv_options, std::string path)
+      : kv_options_(std::move(kv_options)), path_(std::move(path)) {}
+
+  absl::Status Append(const std::string& record, bool* unsure) override {
+    *unsure = false;
+    if (!whole_.has_value()) {
+      const auto bytes = kv::FileSize(kv_options_, path_);
+      if (!bytes.ok() && !absl::IsNotFound(bytes.status())) {
+        return bytes.status();
+      }
+      whole_ = bytes.value_or(0);
+    }
+    absl::Status status = kv::AppendToFile(kv_options_, path_, record);
+    if (status.ok()) {
+      *whole_ += record.size();
+      return status;
+    }
+    const absl::StatusOr<bool> there = Settle(record);
+    *unsure = !there.ok();
+    return there.value_or(false) ? absl::OkStatus() : status;
+  }
+
+  // The record is there, or nothing of it.
+  absl::StatusOr<bool> Settle(const std::string& record) override {
+    absl::StatusOr<std::string> tail =
+        kv::ReadFileFrom(kv_options_, path_, *whole_, record.size());
+    if (absl::IsNotFound(tail.status())) return false;
+    CKPTREE_RETURN_IF_ERROR(tail.status());
+    if (*tail == record) {
+      *whole_ += record.size();
+      return true;
+    }
+    // Nobody has read half a record, and nobody reads on behind it.
+    if (!tail->empty()) {
+      CKPTREE_RETURN_IF_ERROR(kv::CutFile(kv_options_, path_, *whole_));
+    }
+    return false;
+  }
+
+  // It goes with its folder.
+  void Forget(std::uint64_t /*records*/) override {}
+
+ private:
+  const kv::Options kv_options_;
+  const std::string path_;
+  // Bytes of whole records; those of one who wrote before are.
+  std::optional<std::uint64_t> whole_;
+};
+
+class FileSource : public MailSource {
+ public:
+  FileSource(kv::Options kv_options, std::string path)
+      : kv_options_(std::move(kv_options)), path_(std::move(path)) {}
+
+  absl::StatusOr<std::vector<schema::RankMail>> Poll() override {
+    CKPTREE_ASSIGN_OR_RETURN(
+        const std::string bytes,
+        kv::ReadFileFrom(kv_options_, path_, offset_, 16 * kMostBytes));
+    std::size_t end = 0;
+    std::vector<schema::RankMail> mails = ParseMail(bytes, &end);
+    if (offset_ == 0) beginning_ = bytes.substr(0, std::min(end, kMarkBytes));
+    offset_ += end;
+    return mails;
+  }
+
+  bool StillThere() override {
+    const absl::StatusOr<std::string> now =
+        kv::ReadFileFrom(kv_options_, path_, 0, beginning_.size());
+    return now.ok() && *now == beginning_;
+  }
+
+ private:
+  const kv::Options kv_options_;
+  const std::string path_;
+  std::uint64_t offset_ = 0;
+  std::string beginning_;  // The first bytes, once they were read.
+};
+
 }  // namespace
 
-std::string MailFolder::Of(std::uint32_t rank, std::uint64_t nonce) const {
-  return absl::StrFormat("%s/rank-%d-%016x", path, rank, nonce);
+std::string RankBox(std::uint32_t rank, std::uint64_t nonce) {
+  return absl::StrFormat("rank-%d-%016x", rank, nonce);
 }
 
-bool MailFolder::Parse(const std::string& name, std::uint32_t* rank,
-                       std::uint64_t* nonce) {
+bool ParseRankBox(const std::string& name, std::uint32_t* rank,
+                  std::uint64_t* nonce) {
   unsigned number = 0;
   unsigned long long token = 0;
   int end = 0;
@@ -49,6 +130,26 @@ bool MailFolder::Parse(const std::string& name, std::uint32_t* rank,
   *rank = number;
   *nonce = token;
   return true;
+}
+
+absl::Status MailFolder::Make() {
+  return kv::MakeDirectory(kv_options_, path_);
+}
+
+std::unique_ptr<MailSink> MailFolder::Write(const std::string& box) {
+  return std::make_unique<FileSink>(kv_options_, path_ + "/" + box);
+}
+
+std::unique_ptr<MailSource> MailFolder::Read(const std::string& box) {
+  return std::make_unique<FileSource>(kv_options_, path_ + "/" + box);
+}
+
+absl::StatusOr<std::vector<std::string>> MailFolder::List() {
+  return kv::ListDirectory(kv_options_, path_);
+}
+
+std::string MailFolder::Watched(const std::string& box) const {
+  return box.empty() ? path_ : path_ + "/" + box;
 }
 
 std::string MailFolderName(const std::string& job) {
@@ -77,16 +178,12 @@ absl::Status MailWriter::Add(const schema::RankMail& mail, bool keep) {
 
   const absl::MutexLock lock(&mu_);
   last_ = kv::MonotonicNow();
-  if (!whole_.has_value()) {
-    const auto bytes = kv::FileSize(kv_options_, path_);
-    if (!bytes.ok() && !absl::IsNotFound(bytes.status())) return bytes.status();
-    whole_ = bytes.value_or(0);
-  }
   absl::Status status;
   if (!unsure_.empty()) {
-    const absl::StatusOr<bool> there = Repair(unsure_);
+    const absl::StatusOr<bool> there = sink_->Settle(unsure_);
     status = there.status();
     if (there.ok()) {
+      written_ += *there ? 1 : 0;
       if (!*there && unsure_kept_) kept_.push_front(unsure_);
       unsure_.clear();
     }
@@ -114,34 +211,21 @@ absl::Status MailWriter::Add(const schema::RankMail& mail, bool keep) {
 }
 
 absl::Status MailWriter::Append(const std::string& record) {
-  absl::Status status = kv::AppendToFile(kv_options_, path_, record);
-  if (status.ok()) {
-    *whole_ += record.size();
-    return status;
-  }
-  const absl::StatusOr<bool> there = Repair(record);
-  if (!there.ok()) {
-    unsure_ = record;
-  } else if (*there) {
-    return absl::OkStatus();
-  }
+  bool unsure = false;
+  absl::Status status = sink_->Append(record, &unsure);
+  if (unsure) unsure_ = record;
+  if (status.ok()) ++written_;
   return status;
 }
 
-absl::StatusOr<bool> MailWriter::Repair(const std::string& record) {
-  absl::StatusOr<std::string> tail =
-      kv::ReadFileFrom(kv_options_, path_, *whole_, record.size());
-  if (absl::IsNotFound(tail.status())) return false;
-  CKPTREE_RETURN_IF_ERROR(tail.status());
-  if (*tail == record) {
-    *whole_ += record.size();
-    return true;
-  }
-  // Nobody has read half a record, and nobody reads on behind it.
-  if (!tail->empty()) {
-    CKPTREE_RETURN_IF_ERROR(kv::CutFile(kv_options_, path_, *whole_));
-  }
-  return false;
+std::uint64_t MailWriter::written() const {
+  const absl::MutexLock lock(&mu_);
+  return written_;
+}
+
+void MailWriter::Forget(std::uint64_t records) {
+  const absl::MutexLock lock(&mu_);
+  sink_->Forget(records);
 }
 
 void MailWriter::Close() {
@@ -163,16 +247,13 @@ void MailWriter::Beat() {
   Post(beat).IgnoreError();
 }
 
-absl::StatusOr<std::vector<schema::RankMail>> MailReader::Poll() {
-  CKPTREE_ASSIGN_OR_RETURN(
-      const std::string bytes,
-      kv::ReadFileFrom(kv_options_, path_, offset_, 16 * kMostBytes));
+std::vector<schema::RankMail> ParseMail(std::string_view bytes,
+                                        std::size_t* end) {
   std::vector<schema::RankMail> mails;
   std::size_t at = 0;
   while (bytes.size() - at >= kLengthBytes) {
     const auto length = base::ReadBig<std::uint32_t>(bytes, at);
-    const std::string_view rest =
-        std::string_view(bytes).substr(at + kLengthBytes);
+    const std::string_view rest = bytes.substr(at + kLengthBytes);
     // What is cut off, or zeros yet, will come.
     if (length == 0 || length > kMostBytes || rest.size() < length) break;
     absl::StatusOr<schema::RankMail> mail =
@@ -181,19 +262,12 @@ absl::StatusOr<std::vector<schema::RankMail>> MailReader::Poll() {
     mails.push_back(*std::move(mail));
     at += kLengthBytes + length;
   }
-  if (offset_ == 0) beginning_ = bytes.substr(0, std::min(at, kMarkBytes));
-  offset_ += at;
+  *end = at;
   return mails;
 }
 
-bool MailReader::StillThere() const {
-  const absl::StatusOr<std::string> now =
-      kv::ReadFileFrom(kv_options_, path_, 0, beginning_.size());
-  return now.ok() && *now == beginning_;
-}
-
-absl::Duration BeatOf(absl::Duration deadline) {
-  return std::min(absl::Seconds(1), deadline / 4);
+absl::Duration BeatOf(absl::Duration deadline, const MailPace& pace) {
+  return std::min(pace.beat, deadline / 4);
 }
 
 std::string SecondsText(absl::Duration duration) {
@@ -202,9 +276,9 @@ std::string SecondsText(absl::Duration duration) {
 
 void Backoff::Pause() {
   // Each look costs something: several that write at once are one change.
-  absl::SleepFor(watch_ == nullptr ? pause_ : kShortest);
+  absl::SleepFor(watch_ == nullptr ? pause_ : shortest_);
   if (watch_ != nullptr && watch_->Wait(pause_)) return;
-  pause_ = std::min(pause_ * 3 / 2, absl::Milliseconds(20));
+  pause_ = std::min(pause_ * 3 / 2, longest_);
 }
 
 }  // namespace ckptree::internal

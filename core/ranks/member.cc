@@ -4,14 +4,22 @@
 
 #include <unistd.h>
 
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
 #include <utility>
+#include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/engine/store_engine.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
+#include "core/ranks/meeting.h"
 #include "core/ranks/part_build.h"
 #include "core/version/base_loader.h"
 #include "kv/file_system.h"
@@ -34,11 +42,6 @@ constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
 // reader looks again after a second.
 constexpr absl::Duration kSyncWait = absl::Seconds(3);
 
-// A status as it is told between processes.
-absl::Status StatusOf(const RankMail& mail) {
-  return absl::Status(static_cast<absl::StatusCode>(mail.code), mail.text);
-}
-
 RankMail MailOf(MailKind kind, const StepCall& call) {
   RankMail mail;
   mail.kind = kind;
@@ -47,106 +50,53 @@ RankMail MailOf(MailKind kind, const StepCall& call) {
   return mail;
 }
 
-// Meets the coordinator of a job.
-class Meeting {
- public:
-  Meeting(const std::string& directory, const RankOptions& options,
-          const std::shared_ptr<void>& file_system)
-      : directory_(directory),
-        options_(options),
-        folder_({absl::StrFormat("%s/%s/%s", directory, kv::kStagingName,
-                                 MailFolderName(options.job))}),
-        end_(kv::MonotonicNow() + options.open_deadline) {
-    kv_options_.file_system = file_system;  // Before the store is open.
-  }
-
-  // Once a coordinator is there that has as many ranks. What a run of before
-  // left is waited out: it says nothing any more.
-  absl::StatusOr<CoordinatorMail> FindCoordinator() {
-    Backoff backoff;
-    absl::Status wrong;
-    while (true) {
-      CoordinatorMail mail(kv_options_, folder_);
-      while (mail.Poll().ok()) {
-        if (mail.open().has_value()) {
-          wrong = CheckOpen(*mail.open());
-          if (wrong.ok()) return mail;
-          if (mail.alive()) return wrong;
-        }
-        if (kv::MonotonicNow() > end_) return wrong.ok() ? Late(mail) : wrong;
-        backoff.Pause();
-      }
-      if (kv::MonotonicNow() > end_) return wrong.ok() ? Late(mail) : wrong;
-      backoff.Pause();
+// The folder of a rank that shares none with rank 0, made anew, beside its
+// directory: that may be a store, of a run in which it was rank 0. What a
+// process of that rank left there goes.
+absl::StatusOr<std::string> MakeOwnStaging(const std::string& directory,
+                                           const RankOptions& options,
+                                           const kv::Options& kv_options,
+                                           std::uint64_t nonce) {
+  std::string folder = directory + "-parts";
+  CKPTREE_RETURN_IF_ERROR(kv::MakeDirectory(kv_options, folder));
+  absl::StrAppend(&folder, "/", MailFolderName(options.job));
+  CKPTREE_RETURN_IF_ERROR(kv::MakeDirectory(kv_options, folder));
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                           kv::ListDirectory(kv_options, folder));
+  for (const std::string& name : names) {
+    std::uint32_t rank = 0;
+    std::uint64_t other = 0;
+    if (!ParseRankBox(name, &rank, &other) ||
+        rank != static_cast<std::uint32_t>(options.rank)) {
+      continue;
     }
+    CKPTREE_RETURN_IF_ERROR(kv::RemoveTree(kv_options, folder + "/" + name));
   }
+  absl::StrAppend(&folder, "/",
+                  RankBox(static_cast<std::uint32_t>(options.rank), nonce));
+  CKPTREE_RETURN_IF_ERROR(kv::MakeDirectory(kv_options, folder));
+  return folder;
+}
 
-  // The coordinator's word for the process that wrote `hello`; false where it
-  // was started again in the meantime.
-  absl::StatusOr<bool> AwaitWelcome(std::uint64_t nonce,
-                                    CoordinatorMail* mail) const {
-    Backoff backoff;
-    while (true) {
-      const bool alive = mail->Poll().ok();
-      // All have met, also where the coordinator is done already.
-      if (const RankMail* const welcome = mail->WelcomeOf(nonce)) {
-        CKPTREE_RETURN_IF_ERROR(StatusOf(*welcome));
-        return true;
-      }
-      if (!alive) return false;
-      if (kv::MonotonicNow() > end_) return Late(*mail);
-      backoff.Pause();
-    }
+// With the folders above, where nobody else has anything in them.
+void RemoveOwnStaging(const std::string& folder,
+                      const kv::Options& kv_options) {
+  kv::RemoveTree(kv_options, folder).IgnoreError();
+  std::error_code in_use;
+  std::filesystem::path above = std::filesystem::path(folder).parent_path();
+  if (std::filesystem::remove(above, in_use)) {
+    std::filesystem::remove(above.parent_path(), in_use);
   }
+}
 
-  const MailFolder& folder() const { return folder_; }
-  const kv::Options& kv_options() const { return kv_options_; }
+void Watch(const std::string& path, std::optional<kv::FileWatch>* watch) {
+  if (!path.empty()) watch->emplace(path);
+}
 
- private:
-  absl::Status CheckOpen(const RankMail& open) const {
-    if (open.world == static_cast<std::uint32_t>(options_.world)) {
-      return absl::OkStatus();
-    }
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "rank %d says that there are %d ranks, the coordinator (pid %d on %s) "
-        "says %d",
-        options_.rank, options_.world, open.pid, open.host, open.world));
-  }
-
-  absl::Status Late(const CoordinatorMail& mail) const {
-    if (mail.open().has_value() && mail.alive()) {
-      return absl::DeadlineExceededError(absl::StrFormat(
-          "rank %d of %d: %s did not say within %s that all ranks are there",
-          options_.rank, options_.world, mail.Describe(),
-          SecondsText(options_.open_deadline)));
-    }
-    return absl::DeadlineExceededError(absl::StrFormat(
-        "rank %d of %d saw no coordinator of job %s in %s within %s%s: is rank "
-        "0 running, and is it the same folder there?",
-        options_.rank, options_.world, options_.job, directory_,
-        SecondsText(options_.open_deadline), OtherJobs()));
-  }
-
-  // ", but job run-7", where others have been here.
-  std::string OtherJobs() const {
-    const auto names = kv::ListDirectory(
-        kv_options_, absl::StrFormat("%s/%s", directory_, kv::kStagingName));
-    std::string others;
-    if (!names.ok()) return others;
-    for (const std::string& name : *names) {
-      const auto job = JobOf(name);
-      if (!job.has_value() || *job == options_.job) continue;
-      absl::StrAppend(&others, others.empty() ? ", but job " : ", ", *job);
-    }
-    return others;
-  }
-
-  const std::string directory_;
-  const RankOptions& options_;
-  const MailFolder folder_;
-  const absl::Time end_;
-  kv::Options kv_options_;
-};
+Backoff BackoffOf(const MailPlace& place, std::optional<kv::FileWatch>& watch,
+                  absl::Duration deadline) {
+  return Backoff(place.pace(), watch.has_value() ? &*watch : nullptr, deadline);
+}
 
 }  // namespace
 
@@ -164,9 +114,13 @@ absl::StatusOr<std::unique_ptr<Member>> Member::Meet(
     store.durable = Durable::kLocal;
     store.take_over = false;
     absl::StatusOr<std::shared_ptr<Engine>> engine =
-        Engine::Open(directory, {.store = std::move(store),
-                                 .file_system = file_system,
-                                 .shared_folder = true});
+        options.shared_folder
+            ? Engine::Open(directory, {.store = std::move(store),
+                                       .file_system = file_system,
+                                       .shared_folder = true})
+            : Engine::OpenByAddress(
+                  options.store.remote,
+                  {.store = std::move(store), .file_system = file_system});
     const std::uint64_t nonce = NewNonce();
     mail.SetOwn(nonce);
     RankMail hello;
@@ -181,42 +135,63 @@ absl::StatusOr<std::unique_ptr<Member>> Member::Meet(
     hello.code = static_cast<std::uint32_t>(engine.status().raw_code());
     hello.text = std::string(engine.status().message());
     if (engine.ok()) hello.uuid = (*engine)->store_record().uuid;
-    MailWriter own(meeting.kv_options(), meeting.folder().Of(hello.rank, nonce),
-                   BeatOf(options.deadline));
-    const absl::Status said = own.Post(hello);
+    const std::string box = RankBox(hello.rank, nonce);
+    auto own = std::make_unique<MailWriter>(
+        meeting.place()->Write(box),
+        BeatOf(options.deadline, meeting.place()->pace()));
+    const absl::Status said = own->Post(hello);
     // Of a coordinator that is gone nothing is to be learned.
     if (!mail.Poll().ok() && mail.WelcomeOf(nonce) == nullptr) continue;
     CKPTREE_RETURN_IF_ERROR(engine.status());
     CKPTREE_RETURN_IF_ERROR(said);
+    Places places{meeting.place(), meeting.remote(),
+                  (*engine)->database().staging_directory()};
+    if (places.remote != nullptr) {
+      absl::StatusOr<std::string> staging =
+          MakeOwnStaging(directory, options, meeting.kv_options(), nonce);
+      if (!staging.ok()) own->Close();
+      CKPTREE_RETURN_IF_ERROR(staging.status());
+      places.staging = *std::move(staging);
+    }
     const absl::StatusOr<bool> welcome = meeting.AwaitWelcome(nonce, &mail);
     if (!welcome.ok()) {
-      own.Close();  // The others are not to count on it.
+      own->Close();  // The others are not to count on it.
       return welcome.status();
     }
     if (!*welcome) continue;
-    return std::unique_ptr<Member>(new Member(
-        *std::move(engine), options, meeting.folder(), nonce, std::move(mail)));
+    return std::unique_ptr<Member>(new Member(*std::move(engine), options,
+                                              std::move(places), nonce,
+                                              std::move(own), std::move(mail)));
   }
 }
 
 Member::Member(std::shared_ptr<Engine> engine, const RankOptions& options,
-               MailFolder folder, std::uint64_t nonce, CoordinatorMail mail)
+               Places places, std::uint64_t nonce,
+               std::unique_ptr<MailWriter> mail, CoordinatorMail coordinator)
     : engine_(std::move(engine)),
       options_(options),
       nonce_(nonce),
-      mail_(engine_->kv_options(),
-            folder.Of(static_cast<std::uint32_t>(options.rank), nonce),
-            BeatOf(options.deadline)),
-      coordinator_(std::move(mail)),
-      watch_(folder.Coordinator()),
+      places_(std::move(places)),
+      mail_writer_(std::move(mail)),
+      mail_(*mail_writer_),
+      coordinator_(std::move(coordinator)),
       before_(coordinator_.before()),
-      heartbeat_(&mail_, BeatOf(options.deadline)),
+      heartbeat_(&mail_, BeatOf(options.deadline, places_.mail->pace())),
       stager_(&engine_->database(), &engine_->arena(), &engine_->pool(),
               engine_->options().staging_idle, &engine_->logger()),
-      hearing_(engine_->kv_options(), folder, /*keeps_told=*/true),
-      hearing_watch_(folder.Coordinator()),
+      hearing_(places_.mail.get(), /*keeps_told=*/true),
       met_(coordinator_.open()->nonce) {
+  Watch(places_.mail->Watched(kCoordinatorBox), &watch_);
+  Watch(places_.mail->Watched(kCoordinatorBox), &hearing_watch_);
   thread_ = std::thread([this] { Loop(); });
+}
+
+Backoff Member::WorkingBackoff() {
+  return BackoffOf(*places_.mail, watch_, options_.deadline);
+}
+
+Backoff Member::HearingBackoff() {
+  return BackoffOf(*places_.mail, hearing_watch_, options_.deadline);
 }
 
 Member::~Member() { Close(); }
@@ -348,6 +323,9 @@ void Member::Close() {
     thread_.join();
     // After what it said of all its saves.
     mail_.Close();
+    if (places_.remote != nullptr) {
+      RemoveOwnStaging(places_.staging, engine_->kv_options());
+    }
   }
   stager_.Stop();
 }
@@ -441,7 +419,7 @@ std::optional<absl::Status> Member::Told(const StepCall& call) const {
 absl::StatusOr<schema::RankPlan> Member::AwaitPlan(const Job& job) {
   const absl::Time begun = kv::MonotonicNow();
   const std::uint64_t settled = coordinator_.settled();
-  Backoff backoff(&watch_);
+  Backoff backoff = WorkingBackoff();
   while (true) {
     mail_.Beat();
     CKPTREE_RETURN_IF_ERROR(coordinator_.Poll());
@@ -501,28 +479,40 @@ absl::Status Member::Build(const Job& job, const schema::RankPlan& plan,
     // The mailbox is this thread's; the others learn from it.
     const absl::MutexLock lock(&mu);
     if (std::this_thread::get_id() == self &&
-        kv::MonotonicNow() - looked > kLookEvery) {
+        kv::MonotonicNow() - looked > places_.mail->pace().building) {
       looked = kv::MonotonicNow();
       ended = coordinator_.Poll();
       if (const auto told = Told(job.call); told.has_value()) ended = *told;
     }
     return ended;
   };
+  const PartPlace place{places_.staging, places_.remote.get()};
+  const absl::Cleanup clean = [&] { RemoveBuilt(plan); };
   CKPTREE_ASSIGN_OR_RETURN(
       PartResult part,
-      BuildPart(engine_.get(), plan, builder, job.save->content.get(),
+      BuildPart(engine_.get(), place, plan, builder, job.save->content.get(),
                 &job.save->counters, check));
   RankMail mail = MailOf(MailKind::kHandoff, job.call);
-  CKPTREE_ASSIGN_OR_RETURN(mail.body,
-                           HandOver(*engine_, plan, builder, std::move(part)));
+  CKPTREE_ASSIGN_OR_RETURN(mail.body, HandOver(*engine_, place, plan, builder,
+                                               std::move(part), check));
   *handed = true;
+  handed_at_ = mail_.written();
   return mail_.Post(mail);
+}
+
+void Member::RemoveBuilt(const schema::RankPlan& plan) {
+  if (places_.remote == nullptr) return;  // It is the coordinator's to remove.
+  const absl::Status removed = kv::RemoveTree(
+      engine_->kv_options(), AttemptFolder(places_.staging, plan));
+  if (!removed.ok()) {
+    engine_->logger().Log(LogSeverity::kWarning, "ranks", removed);
+  }
 }
 
 absl::Status Member::AwaitOutcome(const Job& job,
                                   const schema::RankPlan& plan) {
   const absl::Time handed = kv::MonotonicNow();
-  Backoff backoff(&watch_);
+  Backoff backoff = WorkingBackoff();
   while (true) {
     mail_.Beat();
     const absl::Status alive = coordinator_.Poll();
@@ -530,6 +520,8 @@ absl::Status Member::AwaitOutcome(const Job& job,
       CKPTREE_RETURN_IF_ERROR(StatusOf(*mail));
       const auto rank = static_cast<std::size_t>(options_.rank);
       if (rank < mail->taken.size() && mail->taken[rank] == nonce_) {
+        // The coordinator has read all up to this part.
+        mail_.Forget(handed_at_);
         return absl::OkStatus();
       }
       return absl::AbortedError(absl::StrFormat(
@@ -579,7 +571,8 @@ absl::Status Member::AskStore(const schema::RankPlan& plan,
     for (const schema::PartOrigin& origin : meta->origins) {
       if (origin.part != options_.rank || origin.nonce != nonce_) continue;
       // The folder does not tell what rank 0 waited for.
-      if (options_.store.durable == Durable::kRemote) {
+      if (places_.remote == nullptr &&
+          options_.store.durable == Durable::kRemote) {
         return unknown("it is on the disk, and perhaps not in the remote yet");
       }
       return absl::OkStatus();
@@ -590,7 +583,9 @@ absl::Status Member::AskStore(const schema::RankPlan& plan,
   }
   const absl::StatusOr<std::uint64_t> tip = ReadTip(database, plan.branch);
   // A later version may have been committed, removed and collected.
-  if (tip.ok() && *tip < plan.version && database.session() > plan.session) {
+  // In a remote, rank 0 may ship later what it has on its disk.
+  if (places_.remote == nullptr && tip.ok() && *tip < plan.version &&
+      database.session() > plan.session) {
     return absl::AbortedError(
         absl::StrFormat("step %d was not saved: %s", plan.step, why.message()));
   }

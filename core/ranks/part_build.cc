@@ -14,6 +14,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "core/ranks/part_upload.h"
+#include "core/remote/remote_objects.h"
+#include "core/remote/segment_upload.h"
 #include "core/version/base_loader.h"
 #include "kv/file_system.h"
 #include "kv/monotonic.h"
@@ -166,20 +169,21 @@ absl::StatusOr<PartResult> ResultOf(const schema::PartHandoff& handoff,
 
 absl::Status AwaitCommit(Engine* engine, std::uint64_t ordinal) {
   const kv::Database& database = engine->database();
-  CKPTREE_ASSIGN_OR_RETURN(const bool there,
-                           RefreshUntil(
-                               engine,
-                               [&]() -> absl::StatusOr<bool> {
-                                 // Not by the step or its version: they may be
-                                 // deleted by now.
-                                 if (database.newest_ordinal() < ordinal)
-                                   return false;
-                                 // The catalog of the engine is to know it,
-                                 // too: a refresh may see a commit after it has
-                                 // listed the steps.
-                                 return engine->Refresh().ok();
-                               },
-                               [] { return absl::OkStatus(); }));
+  CKPTREE_ASSIGN_OR_RETURN(
+      const bool there,
+      RefreshUntil(
+          engine,
+          [&]() -> absl::StatusOr<bool> {
+            // Not by the step or its version: they may be
+            // deleted by now.
+            if (!database.reads_far() && database.newest_ordinal() < ordinal)
+              return false;
+            // The catalog of the engine is to know it,
+            // too: a refresh may see a commit after it has
+            // listed the steps.
+            return engine->Refresh().ok();
+          },
+          [] { return absl::OkStatus(); }));
   if (there) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrFormat("commit %d is not seen here: the store is at %d", ordinal,
@@ -202,9 +206,14 @@ std::string HostName() {
   return name;
 }
 
+std::string AttemptFolder(std::string_view staging,
+                          const schema::RankPlan& plan) {
+  return absl::StrFormat("%s/%s", staging, plan.attempt);
+}
+
 std::string PartFolder(std::string_view staging, const schema::RankPlan& plan,
                        const Builder& builder) {
-  return absl::StrFormat("%s/%s/part-%d-%016x", staging, plan.attempt,
+  return absl::StrFormat("%s/part-%d-%016x", AttemptFolder(staging, plan),
                          builder.rank, builder.nonce);
 }
 
@@ -223,19 +232,23 @@ absl::Status CheckPlan(const Engine& engine, const schema::RankPlan& plan) {
 }
 
 absl::StatusOr<PartResult> BuildPart(
-    Engine* engine, const schema::RankPlan& plan, const Builder& builder,
-    StagedContent* content, SaveCounters* counters,
+    Engine* engine, const PartPlace& place, const schema::RankPlan& plan,
+    const Builder& builder, StagedContent* content, SaveCounters* counters,
     const std::function<absl::Status()>& check) {
   const kv::Options& kv_options = engine->kv_options();
   absl::Mutex mu;
   bool made = false;
   PartTask task;
   task.kv_options = kv_options;
-  task.staging =
-      PartFolder(engine->database().staging_directory(), plan, builder);
+  task.staging = PartFolder(place.staging, plan, builder);
   task.make_staging = [&]() -> absl::Status {
     const absl::MutexLock lock(&mu);
     if (made) return absl::OkStatus();
+    if (place.remote != nullptr) {
+      // In a folder that all see, it is the coordinator's to make and remove.
+      CKPTREE_RETURN_IF_ERROR(
+          kv::MakeDirectory(kv_options, AttemptFolder(place.staging, plan)));
+    }
     CKPTREE_RETURN_IF_ERROR(kv::MakeDirectory(kv_options, task.staging));
     made = true;
     return absl::OkStatus();
@@ -291,10 +304,16 @@ absl::StatusOr<PartResult> BuildPart(
   return result;
 }
 
-absl::StatusOr<std::string> HandOver(const Engine& engine,
-                                     const schema::RankPlan& plan,
-                                     const Builder& builder, PartResult part) {
+absl::StatusOr<std::string> HandOver(
+    const Engine& engine, const PartPlace& place, const schema::RankPlan& plan,
+    const Builder& builder, PartResult part,
+    const std::function<absl::Status()>& check) {
   schema::PartHandoff handoff;
+  if (place.remote != nullptr) {
+    CKPTREE_ASSIGN_OR_RETURN(
+        handoff.uploaded,
+        UploadPart(engine.kv_options(), part, *place.remote, check));
+  }
   schema::StepRecord& record = handoff.record;
   record.version = plan.version;
   record.base = part.whole ? 0 : plan.base;
@@ -347,19 +366,25 @@ absl::StatusOr<std::string> HandOver(const Engine& engine,
     token.handoff = std::move(bytes);
     return schema::EncodePartToken(token);
   }
-  const std::string folder =
-      PartFolder(engine.database().staging_directory(), plan, builder);
-  CKPTREE_RETURN_IF_ERROR(kv::MakeDirectory(engine.kv_options(), folder));
-  CKPTREE_RETURN_IF_ERROR(
-      kv::WriteFile(engine.kv_options(), folder + "/" + kHandoffName, bytes));
+  if (place.remote != nullptr) {
+    CKPTREE_RETURN_IF_ERROR(place.remote->store().Put(
+        place.remote->PartName(plan.attempt, builder.rank, builder.nonce),
+        BytesOf(bytes), CallFor(bytes.size(), {})));
+  } else {
+    const std::string folder = PartFolder(place.staging, plan, builder);
+    CKPTREE_RETURN_IF_ERROR(kv::MakeDirectory(engine.kv_options(), folder));
+    CKPTREE_RETURN_IF_ERROR(
+        kv::WriteFile(engine.kv_options(), folder + "/" + kHandoffName, bytes));
+  }
   token.file_bytes = bytes.size();
   token.file_digest = base::DigestOf(bytes);
   return schema::EncodePartToken(token);
 }
 
-absl::StatusOr<PartResult> TakeOver(const Engine& engine,
-                                    const schema::RankPlan& plan,
-                                    const schema::PartToken& token) {
+absl::StatusOr<PartResult> TakeOver(
+    Engine* engine, const PartPlace& place, const schema::RankPlan& plan,
+    const schema::PartToken& token,
+    const std::function<absl::Status()>& check) {
   if (token.attempt != plan.attempt || token.session != plan.session ||
       token.world != plan.world) {
     return absl::FailedPreconditionError(absl::StrFormat(
@@ -371,12 +396,18 @@ absl::StatusOr<PartResult> TakeOver(const Engine& engine,
   Builder builder;
   builder.rank = static_cast<std::uint16_t>(token.rank);
   builder.nonce = token.nonce;
-  const std::string folder =
-      PartFolder(engine.database().staging_directory(), plan, builder);
+  const std::string folder = PartFolder(place.staging, plan, builder);
   std::string bytes = token.handoff;
-  if (bytes.empty()) {
+  if (bytes.empty() && place.remote != nullptr) {
     CKPTREE_ASSIGN_OR_RETURN(
-        bytes, kv::ReadFile(engine.kv_options(), folder + "/" + kHandoffName,
+        bytes, GetChecked(place.remote->store(),
+                          place.remote->PartName(plan.attempt, builder.rank,
+                                                 builder.nonce),
+                          token.file_bytes, token.file_digest,
+                          CallFor(token.file_bytes, {})));
+  } else if (bytes.empty()) {
+    CKPTREE_ASSIGN_OR_RETURN(
+        bytes, kv::ReadFile(engine->kv_options(), folder + "/" + kHandoffName,
                             token.file_bytes));
     if (bytes.size() != token.file_bytes ||
         base::DigestOf(bytes) != token.file_digest) {
@@ -395,7 +426,19 @@ absl::StatusOr<PartResult> TakeOver(const Engine& engine,
     return absl::DataLossError(absl::StrFormat(
         "the handoff of rank %d contradicts what it said", token.rank));
   }
-  return ResultOf(handoff, folder, engine.kv_options());
+  if (place.remote == nullptr) {
+    return ResultOf(handoff, folder, engine->kv_options());
+  }
+  CKPTREE_RETURN_IF_ERROR(
+      FetchPart(engine->kv_options(), handoff, folder, *place.remote, check));
+  CKPTREE_ASSIGN_OR_RETURN(PartResult part,
+                           ResultOf(handoff, folder, engine->kv_options()));
+  // Before its commit is made, and shipped.
+  for (std::size_t i = 0; i < handoff.segments.size(); ++i) {
+    engine->replicator()->NoteUploaded(handoff.segments[i].first,
+                                       handoff.uploaded[i].segment);
+  }
+  return part;
 }
 
 }  // namespace ckptree::internal

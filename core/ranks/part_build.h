@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/engine/engine.h"
+#include "core/ranks/rank_remote.h"
 #include "core/save/part_writer.h"
 #include "core/save/staged_content.h"
 #include "schema/rank_message.h"
@@ -28,12 +29,22 @@ struct Builder {
   absl::Time planned;  // When it met the plan.
 };
 
+// Where parts are until they are committed.
+struct PartPlace {
+  std::string staging;  // The folder with a folder for each attempt.
+  // Null: the coordinator sees the same folder. Else what is in it goes there,
+  // and from there into a folder of the coordinator's.
+  RankRemote* remote = nullptr;
+};
+
 // A number that no other process has.
 std::uint64_t NewNonce();
 // The name of this machine, as far as a record has room.
 std::string HostName();
 
-// The folder of a part below `staging`.
+// The folders of an attempt, and of a part of it, below `staging`.
+std::string AttemptFolder(std::string_view staging,
+                          const schema::RankPlan& plan);
 std::string PartFolder(std::string_view staging, const schema::RankPlan& plan,
                        const Builder& builder);
 
@@ -42,29 +53,33 @@ std::string PartFolder(std::string_view staging, const schema::RankPlan& plan,
 absl::Status CheckPlan(const Engine& engine, const schema::RankPlan& plan);
 
 // Until this process sees the commit of that ordinal: a shared folder may show
-// it late. An error where it does not come.
+// it late. A store that is read by its address shows at the next look what was
+// there before; ordinals are others there. An error where it does not come.
 absl::Status AwaitCommit(Engine* engine, std::uint64_t ordinal);
 
 // Compares `content` with this rank's part of the base, which the engine knows
 // from its last save or reads, and writes what is new. Where the base cannot be
 // read all of it is written. Runs in the engine's arena.
 absl::StatusOr<PartResult> BuildPart(
-    Engine* engine, const schema::RankPlan& plan, const Builder& builder,
-    StagedContent* content, SaveCounters* counters,
+    Engine* engine, const PartPlace& place, const schema::RankPlan& plan,
+    const Builder& builder, StagedContent* content, SaveCounters* counters,
     const std::function<absl::Status()>& check);
 
 // An encoded PartToken. What it names is whole by then: segments are durable,
-// and what is not in them goes durable with the commit.
-absl::StatusOr<std::string> HandOver(const Engine& engine,
-                                     const schema::RankPlan& plan,
-                                     const Builder& builder, PartResult part);
+// and what is not in them goes durable with the commit. An error of `check`
+// ends it.
+absl::StatusOr<std::string> HandOver(
+    const Engine& engine, const PartPlace& place, const schema::RankPlan& plan,
+    const Builder& builder, PartResult part,
+    const std::function<absl::Status()>& check);
 
 // The coordinator: the part that `token` hands over. kFailedPrecondition where
 // it is of another attempt; kDataLoss where its bytes are not those that were
-// handed over.
-absl::StatusOr<PartResult> TakeOver(const Engine& engine,
+// handed over. An error of `check` ends it.
+absl::StatusOr<PartResult> TakeOver(Engine* engine, const PartPlace& place,
                                     const schema::RankPlan& plan,
-                                    const schema::PartToken& token);
+                                    const schema::PartToken& token,
+                                    const std::function<absl::Status()>& check);
 
 }  // namespace ckptree::internal
 

@@ -46,7 +46,7 @@ absl::StatusOr<std::optional<RankTopic::Word>> RankTopic::Hear(
   Member& member = *group_->ends().member;
   const absl::Time asked = kv::MonotonicNow();
   absl::Time ask_again = asked + kAskEvery;
-  Backoff backoff(&member.watch());
+  Backoff backoff = member.HearingBackoff();
   while (true) {
     absl::Time heard;
     absl::Status alive;

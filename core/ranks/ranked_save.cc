@@ -52,17 +52,24 @@ namespace {
 // How often a save that waits for its parts asks whether it was cancelled.
 constexpr absl::Duration kAskEvery = absl::Milliseconds(20);
 
+// The folder of the store, which every process sees.
+internal::PartPlace PlaceOf(const internal::Engine& engine) {
+  return {engine.database().staging_directory(), nullptr};
+}
+
 // The parts of every rank, each once.
 absl::StatusOr<std::vector<internal::PartResult>> TakeAll(
-    const internal::Engine& engine, const schema::RankPlan& plan,
+    internal::Engine* engine, const schema::RankPlan& plan,
     const std::vector<std::string>& tokens) {
   std::vector<internal::PartResult> parts;
   std::vector<bool> there(plan.world, false);
   const auto take = [&](const std::string& bytes) -> absl::Status {
     CKPTREE_ASSIGN_OR_RETURN(const schema::PartToken token,
                              schema::DecodePartToken(bytes));
-    CKPTREE_ASSIGN_OR_RETURN(internal::PartResult part,
-                             internal::TakeOver(engine, plan, token));
+    CKPTREE_ASSIGN_OR_RETURN(
+        internal::PartResult part,
+        internal::TakeOver(engine, PlaceOf(*engine), plan, token,
+                           [] { return absl::OkStatus(); }));
     if (there[token.rank]) {
       return absl::InvalidArgumentError(
           absl::StrFormat("rank %d handed over two parts", token.rank));
@@ -193,7 +200,7 @@ absl::StatusOr<RankedSave> RankedSave::Begin(StepBuilder about,
       CKPTREE_RETURN_IF_ERROR(exchange->why);
       tokens = std::move(exchange->parts);
     }
-    return TakeAll(*engine, plan, tokens);
+    return TakeAll(engine, plan, tokens);
   };
   CKPTREE_RETURN_IF_ERROR(impl->Prepare());
   if (!engine->writer()->Submit(save)) {
@@ -231,6 +238,12 @@ StepBuilder BeginPart(const Store& store, std::string_view plan, int rank) {
     CKPTREE_RETURN_IF_ERROR(engine.CheckUsable());
     CKPTREE_RETURN_IF_ERROR(decoded.status());
     CKPTREE_RETURN_IF_ERROR(internal::CheckPlan(engine, *decoded));
+    if (engine.database().reads_far()) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "%s is read by its address: a part is handed over in the folder of "
+          "the store. Open that, or a RankGroup without a shared folder",
+          engine.address()));
+    }
     if (rank < 0 || static_cast<std::uint32_t>(rank) >= decoded->world) {
       return absl::InvalidArgumentError(
           absl::StrFormat("rank %d of %d: 0 to %d are possible", rank,
@@ -269,15 +282,17 @@ absl::StatusOr<std::string> FinishPart(StepBuilder part) {
   builder.rank = impl->rank;
   builder.nonce = internal::NewNonce();
   builder.planned = kv::MonotonicNow();
+  const internal::PartPlace place = PlaceOf(*impl->engine);
+  const auto no_check = [] { return absl::OkStatus(); };
   absl::StatusOr<std::string> token = [&]() -> absl::StatusOr<std::string> {
     CKPTREE_RETURN_IF_ERROR(impl->Prepare());
     CKPTREE_ASSIGN_OR_RETURN(
         internal::PartResult result,
-        internal::BuildPart(impl->engine.get(), *impl->plan, builder,
+        internal::BuildPart(impl->engine.get(), place, *impl->plan, builder,
                             impl->save->content.get(), &impl->save->counters,
-                            [] { return absl::OkStatus(); }));
-    return internal::HandOver(*impl->engine, *impl->plan, builder,
-                              std::move(result));
+                            no_check));
+    return internal::HandOver(*impl->engine, place, *impl->plan, builder,
+                              std::move(result), no_check);
   }();
   if (!token.ok()) return annotate(token.status());
   return token;

@@ -33,12 +33,24 @@ namespace {
 
 // One request takes so many.
 constexpr std::size_t kDeletedAtOnce = 1000;
+// What ranks say to each other through the store.
+constexpr std::string_view kAttempts = "attempt/";
 // Between two looks at the clock of the store.
 constexpr absl::Duration kMostBetweenLooks = absl::Minutes(5);
 
-// KIND/HH/ERA-..., of segments, rows and runs; index/NEWEST-ERA-... 0: it is no
-// name that engines give.
+// KIND/HH/ERA-..., of segments, rows and runs; index/NEWEST-ERA-...;
+// attempt/JOB/ERA/... 0: it is no name that engines give.
 std::uint64_t EraOf(std::string_view name) {
+  if (name.starts_with(kAttempts)) {
+    name.remove_prefix(name.find('/', kAttempts.size()) ==
+                               std::string_view::npos
+                           ? name.size()
+                           : name.find('/', kAttempts.size()) + 1);
+    std::uint64_t era = 0;
+    return absl::SimpleAtoi(std::string(name.substr(0, name.find('/'))), &era)
+               ? era
+               : 0;
+  }
   const std::size_t slash = name.rfind('/');
   if (slash == std::string_view::npos) return 0;
   std::string_view rest = name.substr(slash + 1);
@@ -116,6 +128,26 @@ absl::Status RemoteCleaner::Sweep(RowIndex* index, const kv::Call& call) {
     const std::uint64_t era = EraOf(upload.name.substr(above.size()));
     if (era == 0 || era >= era_) continue;
     CKPTREE_RETURN_IF_ERROR(store_->AbortUpload(upload, call));
+  }
+  return DeleteAttempts(call);
+}
+
+// Nobody who counts reads them any more, so they wait for no grace: who was in
+// a group of before looks for a newer coordinator where an answer is absent.
+absl::Status RemoteCleaner::DeleteAttempts(const kv::Call& call) {
+  const std::string above = HexOf(uuid_) + "/";
+  std::vector<std::string> old;
+  CKPTREE_RETURN_IF_ERROR(ForEachObject(
+      *store_, above + std::string(kAttempts), call,
+      [&](const kv::ObjectInfo& object) {
+        const std::uint64_t era =
+            EraOf(std::string_view(object.name).substr(above.size()));
+        if (era != 0 && era < era_) old.push_back(object.name);
+      }));
+  for (std::size_t at = 0; at < old.size(); at += kDeletedAtOnce) {
+    CKPTREE_RETURN_IF_ERROR(store_->Delete(
+        std::span(old).subspan(at, std::min(kDeletedAtOnce, old.size() - at)),
+        call));
   }
   return absl::OkStatus();
 }

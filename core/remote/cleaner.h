@@ -44,6 +44,7 @@ class RemoteCleaner {
 
  private:
   absl::Status Sweep(RowIndex* index, const kv::Call& call);
+  absl::Status DeleteAttempts(const kv::Call& call);
   absl::Status DeleteDue(RowIndex* index, const kv::Call& call);
 
   kv::ObjectStore* const store_;

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,15 +20,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
-#include "base/digest.h"
 #include "base/status_macros.h"
-#include "core/process/disk_threads.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
 #include "core/remote/cleaner.h"
 #include "core/remote/remote_objects.h"
-#include "core/remote/segment_upload.h"
-#include "core/version/open_check.h"
 #include "kv/monotonic.h"
 #include "schema/keys.h"
 #include "schema/remote_record.h"
@@ -279,8 +274,11 @@ absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
     const absl::Status added =
         index_->AddWithRows(asked_->commit, asked_->rows);
     for (const schema::SegmentKeyFields& segment : asked_->segments) {
-      lost_.erase(schema::SegmentKey(segment.version, segment.part,
-                                     segment.space, segment.builder));
+      const std::string key = schema::SegmentKey(
+          segment.version, segment.part, segment.space, segment.builder);
+      lost_.erase(key);
+      const absl::MutexLock lock(&mu_);
+      uploaded_.erase(key);
     }
     if (early_ != nullptr) early_->Forget(asked_->ceiling);
     Shipped(asked_->to);

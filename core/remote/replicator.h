@@ -75,6 +75,13 @@ class Replicator {
   absl::Status WaitForAll(absl::Duration timeout);
   absl::Status WaitForVersion(std::uint64_t version, absl::Duration timeout);
 
+  // After Begin(): the uuid of the store, and the era of what this one ships.
+  const std::string& uuid() const { return uuid_; }
+  std::uint64_t era() const { return era_; }
+  // A rank has uploaded that segment under its name of this era, before a
+  // commit has its row of that key: it is not uploaded again.
+  void NoteUploaded(const std::string& row_key, schema::RemoteSegment segment);
+
   // OK, or why nothing is shipped any more.
   absl::Status health() const;
   // Commits that are not there yet.
@@ -131,6 +138,8 @@ class Replicator {
   bool IsLostHereToo(const absl::Status& why, const std::string& key) const;
   absl::Status Upload(const Round& round, const std::stop_token& stop,
                       schema::RemoteCommit* commit);
+  std::optional<schema::RemoteSegment> UploadedByARank(
+      const std::string& row_key) const;
   void Shipped(std::uint64_t to);
   absl::Status WaitFor(std::uint64_t wanted, absl::Duration timeout);
   absl::Status NotThere() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
@@ -149,6 +158,7 @@ class Replicator {
   const bool waited_for_;  // Saves are done when they are there.
   const absl::Duration grace_;
   std::string uuid_;
+  std::uint64_t era_ = 0;
   LocalNote note_;
   std::vector<std::string> fetched_without_;  // What was damaged there.
   kv::Database* database_ = nullptr;
@@ -170,6 +180,8 @@ class Replicator {
   mutable absl::Mutex mu_;
   std::set<RowName> changed_ ABSL_GUARDED_BY(mu_);  // Since the last round.
   std::map<std::uint64_t, std::uint64_t> ordinal_of_ ABSL_GUARDED_BY(mu_);
+  // By ranks, and in no commit that is known to be in the chain.
+  std::map<std::string, schema::RemoteSegment> uploaded_ ABSL_GUARDED_BY(mu_);
   std::uint64_t noted_ ABSL_GUARDED_BY(mu_) = 0;  // Ordinals.
   std::uint64_t shipped_ ABSL_GUARDED_BY(mu_) = 0;
   std::uint64_t ceiling_ ABSL_GUARDED_BY(mu_) = 0;

@@ -338,8 +338,8 @@ absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
   CKPTREE_RETURN_IF_ERROR(AskOpen(draft, call));
   CKPTREE_RETURN_IF_ERROR(rows.index().AddWithRows(*chain_->newest(), {}));
   index_ = rows.TakeIndex();
-  cleaner_ = std::make_unique<RemoteCleaner>(store_.get(), uuid_, chain_->era(),
-                                             grace_);
+  era_ = chain_->era();
+  cleaner_ = std::make_unique<RemoteCleaner>(store_.get(), uuid_, era_, grace_);
   // From here on the chain knows it by its own name.
   if (!note_.from.empty()) note_.ships.clear();
   note_.from.clear();

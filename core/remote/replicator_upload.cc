@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -25,10 +27,11 @@
 #include "schema/remote_record.h"
 
 namespace ckptree::internal {
-namespace {
 
 using schema::RemoteCommit;
 using schema::RemoteRow;
+
+namespace {
 
 // More rows than that stand in objects of their own.
 constexpr std::size_t kRowsInCommit = std::size_t{8} << 20;
@@ -54,6 +57,22 @@ bool Replicator::IsLostHereToo(const absl::Status& why,
   return lost_.contains(key) && (absl::IsAborted(why) || absl::IsDataLoss(why));
 }
 
+void Replicator::NoteUploaded(const std::string& row_key,
+                              schema::RemoteSegment segment) {
+  const absl::MutexLock lock(&mu_);
+  uploaded_[row_key] = std::move(segment);
+}
+
+// What is lost there since is uploaded from here.
+std::optional<schema::RemoteSegment> Replicator::UploadedByARank(
+    const std::string& row_key) const {
+  if (lost_.contains(row_key)) return std::nullopt;
+  const absl::MutexLock lock(&mu_);
+  const auto found = uploaded_.find(row_key);
+  if (found == uploaded_.end()) return std::nullopt;
+  return found->second;
+}
+
 // Rule 6: all of it is answered before the commit is asked for.
 absl::Status Replicator::Upload(const Round& round, const std::stop_token& stop,
                                 RemoteCommit* commit) {
@@ -72,6 +91,10 @@ absl::Status Replicator::Upload(const Round& round, const std::stop_token& stop,
     std::atomic<bool> failed = false;
     RunOnDiskThreads(std::min(kUploadsAtOnce, count), [&] {
       for (std::size_t i = next++; i < count && !failed; i = next++) {
+        if (auto there = UploadedByARank(key_of(i))) {
+          uploaded[i] = *std::move(there);
+          continue;
+        }
         if (early_ != nullptr) {
           if (auto there = early_->Find(key_of(i), stop)) {
             uploaded[i] = *std::move(there);

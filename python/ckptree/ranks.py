@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, TypeVar
 from ckptree import _engine
 from ckptree.arguments import (
     ANY,
+    BOOL,
     TEXT,
     Kind,
     checked,
@@ -42,6 +43,7 @@ _JOB = r"[A-Za-z0-9_.-]{1,64}"
         "world": integer(low=1, high=_MAX_WORLD),
         "deadline": real(low=0),
         "open_deadline": real(low=0),
+        "shared_folder": BOOL,
     }
 )
 class Ranks:
@@ -65,6 +67,12 @@ class Ranks:
         copies and writes says so, however long that takes.
     open_deadline : float
         Seconds that opening waits for the other ranks, which may start later.
+    shared_folder : bool
+        All ranks see the folder of the store. False: each has a directory of
+        its own, as on hosts that share none, and they meet in the store's
+        `remote`, with durable="remote": rank 0's is the store, with all that
+        is saved; the others build beside theirs what they upload, and read
+        the store by its address. The same on all ranks.
 
     Raises
     ------
@@ -85,6 +93,7 @@ class Ranks:
     job: str
     deadline: float
     open_deadline: float
+    shared_folder: bool
 
     def __init__(
         self,
@@ -93,6 +102,7 @@ class Ranks:
         job: str = "job",
         deadline: float = 300.0,
         open_deadline: float = 600.0,
+        shared_folder: bool = True,
     ) -> None:
         # By hand: dataclasses would bring inspect, which takes as long to
         # import as this package.
@@ -102,6 +112,7 @@ class Ranks:
             job=job,
             deadline=deadline,
             open_deadline=open_deadline,
+            shared_folder=shared_folder,
         )
         if self.rank >= self.world:
             raise refuse(
@@ -147,7 +158,11 @@ class Ranks:
 
     @classmethod
     def jax(
-        cls, *, deadline: float = 300.0, open_deadline: float = 600.0
+        cls,
+        *,
+        deadline: float = 300.0,
+        open_deadline: float = 600.0,
+        shared_folder: bool = True,
     ) -> Ranks:
         """The processes of jax.distributed, which has to be initialized before.
 
@@ -161,6 +176,8 @@ class Ranks:
             As of Ranks.
         open_deadline : float
             As of Ranks; also how long the name is waited for.
+        shared_folder : bool
+            As of Ranks.
 
         Returns
         -------
@@ -181,7 +198,9 @@ class Ranks:
         """
         from ckptree.adapters import jax_job
 
-        return cls(*jax_job.meet(open_deadline), deadline, open_deadline)
+        return cls(
+            *jax_job.meet(open_deadline), deadline, open_deadline, shared_folder
+        )
 
     @classmethod
     def torch(
@@ -190,6 +209,7 @@ class Ranks:
         group: Any = None,
         deadline: float = 300.0,
         open_deadline: float = 600.0,
+        shared_folder: bool = True,
     ) -> Ranks:
         """The processes of torch.distributed, where that is initialized.
 
@@ -202,6 +222,8 @@ class Ranks:
         deadline : float
             As of Ranks.
         open_deadline : float
+            As of Ranks.
+        shared_folder : bool
             As of Ranks.
 
         Returns
@@ -223,7 +245,9 @@ class Ranks:
         """
         from ckptree.adapters import torch_job
 
-        return cls(*torch_job.meet(group), deadline, open_deadline)
+        return cls(
+            *torch_job.meet(group), deadline, open_deadline, shared_folder
+        )
 
 
 def open_engine(
@@ -246,6 +270,7 @@ def open_engine(
             job=ranks.job,
             deadline=ranks.deadline,
             open_deadline=ranks.open_deadline,
+            shared_folder=ranks.shared_folder,
             options=dict(options),
         )
     except BaseException as error:

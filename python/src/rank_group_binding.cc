@@ -37,7 +37,7 @@ Value Option(const nb::dict& options, const char* name) {
 std::shared_ptr<OpenStore> OpenRanks(nb::handle directory, bool create,
                                      int rank, int world,
                                      const std::string& job, double deadline,
-                                     double open_deadline,
+                                     double open_deadline, bool shared_folder,
                                      const Record& given) {
   RankOptions options;
   options.rank = rank;
@@ -45,6 +45,7 @@ std::shared_ptr<OpenStore> OpenRanks(nb::handle directory, bool create,
   options.job = job;
   options.deadline = ToDuration(deadline);
   options.open_deadline = ToDuration(open_deadline);
+  options.shared_folder = shared_folder;
   StoreOptions& store = options.store;
   store.create_if_missing = create;
   store.lock_wait = ToDuration(Option<double>(given, "lock_wait"));
@@ -86,7 +87,7 @@ std::shared_ptr<OpenStore> OpenRanks(nb::handle directory, bool create,
 void BindRankGroup(nb::module_& m) {
   m.def("open_ranks", &OpenRanks, nb::arg("directory"), nb::arg("create"),
         nb::arg("rank"), nb::arg("world"), nb::arg("job"), nb::arg("deadline"),
-        nb::arg("open_deadline"), nb::arg("options"));
+        nb::arg("open_deadline"), nb::arg("shared_folder"), nb::arg("options"));
 }
 
 }  // namespace ckptree::python

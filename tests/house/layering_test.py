@@ -107,7 +107,7 @@ CORE = {
     "collect": "process array coding version policy verify",
     "save": "process array coding version policy verify collect",
     "engine": "process array coding version policy verify collect save remote",
-    "ranks": "process array version policy verify collect save engine",
+    "ranks": "process array version policy verify collect save engine remote",
     "manage": "process array version policy verify collect save engine ranks",
     "repair": "process array version policy verify collect save engine",
 }

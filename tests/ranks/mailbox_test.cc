@@ -46,13 +46,13 @@ std::vector<std::int64_t> StepsOf(const std::vector<RankMail>& mails) {
 // the same, and what failed is not.
 TEST(RanksMailboxTest, HalfARecordIsWrittenOver) {
   const ckptree::testing::TempDir dir;
-  const std::string path = dir / "box";
   FaultCounts counts;
   const auto fs = std::make_shared<FaultFs>("", &counts);
   kv::Options options;
   options.file_system = fs;
-  MailWriter writer(options, path, absl::Hours(1));
-  MailReader reader(options, path);
+  MailFolder folder(options, dir.path());
+  MailWriter writer(folder.Write("box"), absl::Hours(1));
+  const std::unique_ptr<MailSource> reader = folder.Read("box");
   std::vector<std::int64_t> posted, read;
   int failed = 0;
   std::uint64_t cuts = 0;
@@ -73,22 +73,22 @@ TEST(RanksMailboxTest, HalfARecordIsWrittenOver) {
     }
     fs->Disarm();
     if (step % 2 == 0) {
-      const auto mails = reader.Poll();
+      const auto mails = reader->Poll();
       ASSERT_OK(mails);
       for (const std::int64_t got : StepsOf(*mails)) read.push_back(got);
     }
   }
   ASSERT_OK(writer.Post(Mail(1000)));
   posted.push_back(1000);
-  const auto rest = reader.Poll();
+  const auto rest = reader->Poll();
   ASSERT_OK(rest);
   for (const std::int64_t got : StepsOf(*rest)) read.push_back(got);
   EXPECT_EQ(read, posted);
   EXPECT_GT(posted.size(), 20U);
   EXPECT_GT(failed, 20);
   EXPECT_GT(cuts, 10U);
-  MailReader anew(options, path);
-  const auto all = anew.Poll();
+  const std::unique_ptr<MailSource> anew = folder.Read("box");
+  const auto all = anew->Poll();
   ASSERT_OK(all);
   EXPECT_EQ(StepsOf(*all), posted);
 }
@@ -97,13 +97,13 @@ TEST(RanksMailboxTest, HalfARecordIsWrittenOver) {
 // often; what is not kept comes where Post() said so, and nothing comes twice.
 TEST(RanksMailboxTest, WhatIsKeptComesLater) {
   const ckptree::testing::TempDir dir;
-  const std::string path = dir / "box";
   FaultCounts counts;
   const auto fs = std::make_shared<FaultFs>("", &counts);
   kv::Options options;
   options.file_system = fs;
-  MailWriter writer(options, path, absl::Hours(1));
-  MailReader reader(options, path);
+  MailFolder folder(options, dir.path());
+  MailWriter writer(folder.Write("box"), absl::Hours(1));
+  const std::unique_ptr<MailSource> reader = folder.Read("box");
   std::vector<std::int64_t> expected, read;
   int kept = 0;
   for (std::int64_t step = 1; step <= 300; ++step) {
@@ -120,14 +120,14 @@ TEST(RanksMailboxTest, WhatIsKeptComesLater) {
     kept += keep && !status.ok() ? 1 : 0;
     fs->Disarm();
     if (step % 4 != 0) continue;
-    const auto mails = reader.Poll();
+    const auto mails = reader->Poll();
     if (absl::IsNotFound(mails.status())) continue;
     ASSERT_OK(mails);
     for (const std::int64_t got : StepsOf(*mails)) read.push_back(got);
   }
   ASSERT_OK(writer.Post(Mail(1000)));
   expected.push_back(1000);
-  const auto rest = reader.Poll();
+  const auto rest = reader->Poll();
   ASSERT_OK(rest);
   for (const std::int64_t got : StepsOf(*rest)) read.push_back(got);
   EXPECT_EQ(read, expected);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Ranks that meet in a folder, of which rank 0 ships what all of them save:
-// what any of them was told is there is read by a machine that has nothing
-// else, whichever of them is killed.
+// Ranks that meet in a folder, of which rank 0 ships what all of them save, and
+// ranks that meet in the remote, each with a directory of its own: what any of
+// them was told is there is read by a machine that has nothing else, whichever
+// of them is killed.
 
 #include "ckptree/ranks.h"
 
@@ -10,6 +11,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -37,6 +39,7 @@
 #include "tests/fault/random.h"
 #include "tests/fault/runner.h"
 #include "tests/fault/scale.h"
+#include "tests/objects/counting_store.h"
 #include "tests/objects/fixture.h"
 #include "tests/remote/fixture.h"
 
@@ -48,12 +51,13 @@ namespace fs = std::filesystem;
 constexpr int kWorld = 3;
 constexpr std::int64_t kStepsOfALife = 4;
 constexpr int kLivesOfAStore = 10;
-constexpr int kCallsOfALife = 30;  // Of a rank: fewer than it makes.
+constexpr int kCallsOfALife = 30;     // Of a rank: fewer than it makes.
+constexpr int kRequestsOfALife = 60;  // Likewise.
 constexpr int kMostMilliseconds = 300;
 
 // Every third large enough for segments.
 std::size_t RowBytes(std::int64_t step) {
-  return step % 3 == 0 ? std::size_t{200} << 10 : std::size_t{1} << 10;
+  return step % 3 == 0 ? std::size_t{1200} << 10 : std::size_t{1} << 10;
 }
 
 Bytes RowsOf(int rank, std::int64_t step) {
@@ -88,26 +92,37 @@ std::string StepFault(const Store& store, std::int64_t step) {
              : absl::StrCat("step ", step, " has another count");
 }
 
-// Which rank dies, and when: at a call of its file system, or some time after
-// it has opened the group.
+// Which rank dies, and when: at a call of its file system, at a request to the
+// object store, or some time after it has opened the group.
 struct Death {
   int who = -1;
-  std::uint64_t at_call = 0;  // 0: by time.
+  std::uint64_t at_call = 0;  // 0: not so.
+  int at_request = 0;         // 0: not so.
   int milliseconds = 0;
+
+  bool by_time() const { return at_call == 0 && at_request == 0; }
 };
 
 class RemoteRanksTest : public ObjectStoreTest {
  protected:
   void SetUp() override { UseServers(); }
 
-  std::string disk() const { return directory_.store(); }
+  std::string disk(int rank) const {
+    return shared_ ? directory_.store()
+                   : absl::StrCat(directory_.store(), rank);
+  }
+  void RemoveDisks() const {
+    for (int rank = 0; rank < kWorld; ++rank) fs::remove_all(disk(rank));
+  }
 
   RankOptions Options(int rank, int life, Durable durable) const {
     RankOptions options;
     options.rank = rank;
     options.world = kWorld;
     options.job = absl::StrCat("life-", life);
-    options.deadline = absl::Milliseconds(500);
+    options.shared_folder = shared_;
+    // Each word is a request, or some.
+    options.deadline = absl::Milliseconds(shared_ ? 500 : 1500);
     options.open_deadline = absl::Seconds(20);
     options.store = RemoteOptions(address_);
     options.store.durable = durable;
@@ -123,12 +138,21 @@ class RemoteRanksTest : public ObjectStoreTest {
         kWorld,
         [&](int rank, const TrialPipe& pipe) {
           signal(SIGPIPE, SIG_IGN);
+          std::optional<RequestCount> requests;
+          std::atomic<int> left = 0;
+          if (rank == death.who && death.at_request != 0) {
+            requests.emplace();
+            requests->SetHook([&left](const std::string&) {
+              if (left > 0 && --left == 0) kill(getpid(), SIGKILL);
+              return absl::OkStatus();
+            });
+          }
           std::shared_ptr<FaultFs> file_system;
           if (rank == death.who && death.at_call != 0) {
             file_system = std::make_shared<FaultFs>("", counts_.get());
           }
           absl::StatusOr<RankGroup> group = internal::RankGroupPeer::Open(
-              disk(), Options(rank, life, durable), file_system);
+              disk(rank), Options(rank, life, durable), file_system);
           if (!group.ok()) {
             pipe.Say("OPEN " + std::string(group.status().ToString()));
             return;
@@ -137,8 +161,9 @@ class RemoteRanksTest : public ObjectStoreTest {
             file_system->Arm({FaultPlan{.mode = FaultPlan::Mode::kKill,
                                         .at = death.at_call}});
           }
+          left = death.at_request;
           std::thread killer;
-          if (rank == death.who && death.at_call == 0) {
+          if (rank == death.who && death.by_time()) {
             killer = std::thread([&death] {
               poll(nullptr, 0, death.milliseconds);
               kill(getpid(), SIGKILL);
@@ -206,6 +231,10 @@ class RemoteRanksTest : public ObjectStoreTest {
     for (const std::string& text : said) steps->insert(std::stoll(text));
   }
 
+  // Lives in which one rank after the other is killed.
+  void KillOneAfterAnother();
+
+  bool shared_ = true;  // A folder.
   TrialDirectory directory_;
   SharedFaultCounts counts_;
   std::string address_;
@@ -227,13 +256,38 @@ TEST_F(RemoteRanksTest, WhatAllSaveIsShippedByRankZero) {
       }
       const TrialResult judged = Judge(life, all, all);
       EXPECT_TRUE(judged.lines.empty() && !judged.broken()) << judged.Text();
-      if (removed) fs::remove_all(disk());
+      if (removed) RemoveDisks();
     }
   }
   EXPECT_EQ(all.size(), static_cast<std::size_t>(4 * kStepsOfALife));
 }
 
-TEST_F(RemoteRanksTest, OneOfThemIsKilled) {
+TEST_F(RemoteRanksTest, WhatAllSaveFromDirectoriesOfTheirOwn) {
+  shared_ = false;
+  address_ = absl::StrCat(Address(), "/apart");
+  std::set<std::int64_t> all;
+  for (int life = 1; life <= 3; ++life) {
+    const std::int64_t first = 1 + (life - 1) * kStepsOfALife;
+    for (const TrialResult& rank : Live(life, first, Durable::kRemote, {})) {
+      EXPECT_EQ(rank.Said("ACK").size(), kStepsOfALife) << rank.Text();
+      EXPECT_EQ(rank.Said("CLOSED").size(), 1) << rank.Text();
+      Keep(rank.Said("ACK"), &all);
+    }
+    const TrialResult judged = Judge(life, all, all);
+    EXPECT_TRUE(judged.lines.empty() && !judged.broken()) << judged.Text();
+    if (life == 2) RemoveDisks();
+  }
+  EXPECT_EQ(all.size(), static_cast<std::size_t>(3 * kStepsOfALife));
+}
+
+TEST_F(RemoteRanksTest, OneOfThemIsKilled) { KillOneAfterAnother(); }
+
+TEST_F(RemoteRanksTest, OneWithADirectoryOfItsOwnIsKilled) {
+  shared_ = false;
+  KillOneAfterAnother();
+}
+
+void RemoteRanksTest::KillOneAfterAnother() {
   FaultRandom random(TrialSeed());
   const int lives = StoreKind() == "file" ? Scaled(90) : ScaledWithServers(60);
   std::set<std::int64_t> asked, acknowledged;
@@ -244,12 +298,14 @@ TEST_F(RemoteRanksTest, OneOfThemIsKilled) {
       address_ = absl::StrCat(Address(), "/", life);
       asked.clear();
       acknowledged.clear();
-      fs::remove_all(disk());
+      RemoveDisks();
     }
     counts_->Reset();
     Death death;
     death.who = life % kWorld;
-    if (random.OneIn(2)) {
+    if (!shared_ && random.OneIn(2)) {
+      death.at_request = 1 + random.Int(kRequestsOfALife);
+    } else if (random.OneIn(2)) {
       death.at_call = 1 + random.Below(kCallsOfALife);
     } else {
       death.milliseconds = random.Int(kMostMilliseconds);
@@ -273,14 +329,15 @@ TEST_F(RemoteRanksTest, OneOfThemIsKilled) {
     EXPECT_TRUE(judged.lines.empty() && !judged.broken())
         << "life " << life << ", rank " << death.who << ": " << judged.Text();
     if (random.OneIn(2)) {
-      fs::remove_all(disk());
+      RemoveDisks();
       ++removed;
     }
   }
   absl::PrintF(
-      "trial remote, %s, a rank of %d killed (%d disks removed): %d trials, %d "
-      "fired, %d lost\n",
-      StoreKind(), kWorld, removed, lives, fired, wrong);
+      "trial remote, %s, a rank of %d killed%s (%d disks removed): %d trials, "
+      "%d fired, %d lost\n",
+      StoreKind(), kWorld, shared_ ? "" : ", no folder shared", removed, lives,
+      fired, wrong);
   EXPECT_GT(fired, lives / 2);
   if (lives >= 30) {
     for (const int count : by_rank) EXPECT_GT(count, 0);

@@ -296,6 +296,26 @@ TEST(RecordsTest, ResealedDamageIsRefusedOrReadsAsSomethingValid) {
   EXPECT_GT(refused, 1000);
 }
 
+TEST(PartHandoffTest, NamesTheObjectsOfItsOwnSegmentsAlone) {
+  const auto refused = [](auto change) {
+    PartHandoff handoff = SampleUploaded();
+    change(&handoff.uploaded);
+    const absl::Status status =
+        DecodePartHandoff(EncodePartHandoff(handoff)).status();
+    return absl::IsDataLoss(status);
+  };
+  using Uploaded = std::vector<RemoteLiving>;
+  EXPECT_FALSE(refused([](Uploaded*) {}));
+  EXPECT_FALSE(refused([](Uploaded* all) { all->clear(); }));
+  EXPECT_TRUE(refused([](Uploaded* all) { all->push_back(all->front()); }));
+  EXPECT_TRUE(
+      refused([](Uploaded* all) { all->front().segment.segment.part = 1; }));
+  EXPECT_TRUE(
+      refused([](Uploaded* all) { all->front().segment.segment.version = 8; }));
+  EXPECT_TRUE(refused([](Uploaded* all) { all->front().era = 0; }));
+  EXPECT_TRUE(refused([](Uploaded* all) { all->front().segment.bytes = 0; }));
+}
+
 TEST(PartHandoffTest, RefusesBitsOfNoLeaf) {
   const auto decoded = [](const SplitLeaves& split) {
     PartHandoff handoff = SampleHandoff();

@@ -325,6 +325,18 @@ inline PartHandoff SampleHandoff() {
   return handoff;
 }
 
+// The same of a rank that shares no folder with the coordinator.
+inline PartHandoff SampleUploaded() {
+  PartHandoff handoff = SampleHandoff();
+  handoff.uploaded = {{{{9, 0, Space::kChunks, 0},
+                        std::string(kRemoteIdBytes, 'a'),
+                        4096,
+                        base::DigestOf("segment"),
+                        {{1, 10, 100}, {2, 120, 7}}},
+                       3}};
+  return handoff;
+}
+
 inline std::vector<RemoteRow> SampleRemoteRows() {
   return {{Space::kRecords, StoreKey(), "a record"},
           {Space::kSmall, SmallKey(9, 0, BlockKind::kChunk, 1), ""},
@@ -437,6 +449,8 @@ inline std::vector<Sample> Samples() {
       MakeSample(K::kStoreAnswer, EncodeStoreAnswer(SampleAnswer()),
                  EncodeStoreAnswer, DecodeStoreAnswer),
       MakeSample(K::kPartHandoff, EncodePartHandoff(SampleHandoff()),
+                 EncodePartHandoff, DecodePartHandoff),
+      MakeSample(K::kPartHandoff, EncodePartHandoff(SampleUploaded()),
                  EncodePartHandoff, DecodePartHandoff),
       MakeSample(K::kRemoteStore,
                  EncodeRemoteStore({std::string(16, 'u'), "0.1.0"}),

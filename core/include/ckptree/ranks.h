@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Several processes save one step: the ranks of a job, on one host or many,
-// that see the same folder. One commit makes the parts of all of them visible,
-// or none. Rank 0, the coordinator, has the store open for writing; the others
-// open it to read.
+// that see the same folder, or the same object store. One commit makes the
+// parts of all of them visible, or none. Rank 0, the coordinator, has the store
+// open for writing; the others open it to read.
 //
-// By the folder itself, where nothing else has to carry messages:
+// By the folder itself, or the object store (RankOptions::shared_folder), where
+// nothing else has to carry messages:
 //
 //   absl::StatusOr<ckptree::RankGroup> group = ckptree::RankGroup::Open(
 //       "/runs/lm", {.rank = rank, .world = world, .job = job});
@@ -52,15 +53,22 @@ struct RankOptions {
   std::string job = "job";
   // How long a rank may say nothing before it counts as lost: the others wait
   // no longer, the step fails on all ranks, and the next one may work again. A
-  // rank that copies and writes says so, however long it takes.
+  // rank that copies and writes says so, however long it takes. In a remote:
+  // many times what a request takes.
   absl::Duration deadline = absl::Minutes(5);
   // How long Open() waits for the other ranks, which may start much later.
   absl::Duration open_deadline = absl::Minutes(10);
+  // Whether all ranks see the folder of the store; the same on all of them.
+  // Where they do not, they meet in store.remote: each rank has a directory of
+  // its own, which for rank 0 is the store, with all that is saved, and for the
+  // others a place beside which they build what they upload. These read the
+  // store by its address. `durable` must then be kRemote.
+  bool shared_folder = true;
   // How to open the store; `read_only` is decided by the rank, and
-  // create_if_missing counts on rank 0. So do `remote` and take_over: rank 0
-  // ships what all ranks save, from the folder that all of them see. `durable`
-  // must be the same on all: where it is kRemote no rank hears of a step before
-  // the remote has it.
+  // create_if_missing counts on rank 0. So do take_over and, in a shared
+  // folder, `remote`: rank 0 ships what all ranks save. `durable` must be the
+  // same on all: where it is kRemote no rank hears of a step before the remote
+  // has it.
   StoreOptions store = {};
 };
 
@@ -85,7 +93,8 @@ struct RankOptions {
 // and meets the others at their next step.
 //
 // Threads, crashes and forks as with Store. All ranks need the store's folder,
-// and the time that a shared file system takes to show a file.
+// and the time that a shared file system takes to show a file; or the remote,
+// where each message is a request or two.
 class CKPTREE_EXPORT RankGroup {
  public:
   // Opens the store and meets the other ranks; returns on all of them, or fails
