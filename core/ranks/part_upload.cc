@@ -71,9 +71,8 @@ absl::StatusOr<std::vector<schema::RemoteLiving>> UploadPart(
         if (!fields.has_value()) return absl::InternalError("a segment's key");
         CKPTREE_ASSIGN_OR_RETURN(
             uploaded[i].segment,
-            UploadStaged(options, segment.staged.path, *fields,
-                               remote.era(), remote.uuid(), remote.store(),
-                               std::move(stop)));
+            UploadStaged(options, segment.staged.path, *fields, remote.era(),
+                         remote.uuid(), remote.store(), std::move(stop)));
         uploaded[i].era = remote.era();
         return absl::OkStatus();
       }));
