@@ -193,22 +193,6 @@ absl::Status BuildAgain(const kv::Database& database,
   return writer->Finish().status();
 }
 
-// `uploaded` has the segment and its attempt.
-absl::Status UploadFile(const kv::Options& options, const std::string& path,
-                        std::uint64_t era, const std::string& uuid,
-                        kv::ObjectStore& store, std::stop_token cancelled,
-                        schema::RemoteSegment* uploaded) {
-  CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<OpenFile> source,
-                           OpenFile::Open(path));
-  uploaded->bytes = source->size();
-  CKPTREE_ASSIGN_OR_RETURN(uploaded->digest, source->DigestOfAll());
-  if (uploaded->segment.space == schema::Space::kChunks) {
-    uploaded->blocks = BlocksOf(options, path);
-  }
-  return store.Put(RemoteSegmentName(uuid, era, *uploaded), *source,
-                   CallFor(uploaded->bytes, std::move(cancelled)));
-}
-
 }  // namespace
 
 kv::Call CallFor(std::uint64_t bytes, std::stop_token cancelled) {
