@@ -2,6 +2,13 @@
 
 // The program on stores that it changes, that someone writes, that are damaged.
 
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "ckptree/ckptree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -19,9 +28,32 @@ namespace ckptree {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 using WritingCommandTest = CommandRunner;
+
+TEST_F(WritingCommandTest, AReportIntoAPipeCanBeEnded) {
+  const std::string own = scratch_ / "own", pipe = scratch_ / "pipe";
+  MakeStore(own);
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const Running running = Start({"-C", own, "report", "-o", pipe});
+  // Until it waits in open() for a reader, or is done for lack of a page.
+  const std::string call = "/proc/" + std::to_string(running.pid) + "/syscall";
+  const std::string waits = std::to_string(SYS_openat) + " ";
+  const absl::Time end = absl::Now() + absl::Minutes(1);
+  siginfo_t ended{};
+  while (!ReadFile(call).starts_with(waits) && absl::Now() < end &&
+         waitid(P_PID, static_cast<id_t>(running.pid), &ended,
+                WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         ended.si_pid == 0) {
+    sched_yield();
+  }
+  kill(running.pid, SIGTERM);
+  const Result result = Finish(running);
+  if (result.err.find("Chart.js") != std::string::npos) GTEST_SKIP();
+  EXPECT_EQ(result.code, 143) << result.err;
+}
 
 TEST_F(WritingCommandTest, TagPinAndRm) {
   const std::string own = scratch_ / "own";
