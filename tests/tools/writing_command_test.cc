@@ -55,6 +55,20 @@ TEST_F(WritingCommandTest, AReportIntoAPipeCanBeEnded) {
   EXPECT_EQ(result.code, 143) << result.err;
 }
 
+TEST_F(WritingCommandTest, AnAlertWaitsForItsMetric) {
+  const std::string own = scratch_ / "own";
+  MakeStore(own);
+  const Result result = Run({"-C", own, "log", "-f", "--until", "500",
+                             "--alert", "val_loss>10 or tags==best"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("no step has `val_loss` yet: --alert waits "
+                                    "for one that has"));
+  EXPECT_THAT(result.out, HasSubstr("500"));
+  // What can be no condition is an error.
+  EXPECT_EQ(
+      Run({"-C", own, "log", "-f", "--until", "500", "--alert", "a>"}).code, 2);
+}
+
 TEST_F(WritingCommandTest, TagPinAndRm) {
   const std::string own = scratch_ / "own";
   MakeStore(own);
