@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -24,6 +25,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 std::string LittleEndian(std::uint64_t value, int bytes = 8) {
   std::string text;
@@ -214,6 +217,19 @@ TEST_F(FilesTest, LyingHeads) {
            LittleEndian(1) + "w" + LittleEndian(1, 4) + LittleEndian(4) +
            LittleEndian(0, 4) + LittleEndian(0),
        "outside of the file");
+}
+
+TEST_F(FilesTest, ExportSaysWhichNamesItDidNotFind) {
+  const std::string path = Write("a.safetensors", Safetensors(kOne, kEight));
+  const std::string out = scratch_ / "out.safetensors";
+  const Result result = Run({"export", path, out, "--strip", "nope", "--rename",
+                             "params/out=head", "--rename", "w=v"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.err, HasSubstr("--strip nope: no name begins so; one is "
+                                    "`w`"));
+  EXPECT_THAT(result.err, HasSubstr("--rename params/out=head: no name is or "
+                                    "begins so; one is `w`"));
+  EXPECT_THAT(result.err, Not(HasSubstr("w=v")));
 }
 
 TEST_F(FilesTest, TypesThatAreNotReadAreListed) {
