@@ -232,6 +232,19 @@ TEST_F(FilesTest, ExportSaysWhichNamesItDidNotFind) {
   EXPECT_THAT(result.err, Not(HasSubstr("w=v")));
 }
 
+TEST_F(FilesTest, OrbaxHasNoArraysWithoutElements) {
+  const std::string path = Write(
+      "a.safetensors", Safetensors(R"({"none":{"dtype":"F32","shape":[0,3],)"
+                                   R"("data_offsets":[0,0]}})",
+                                   ""));
+  const std::string out = scratch_ / "out";
+  const Result result = Run({"export", path, out, "--format", "orbax"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("`none` has no elements"), HasSubstr("--skip")));
+  EXPECT_FALSE(std::filesystem::exists(out));
+}
+
 TEST_F(FilesTest, TypesThatAreNotReadAreListed) {
   const std::string path = Write(
       "a.safetensors",

@@ -179,6 +179,11 @@ absl::Status Choose(const Arguments& arguments, ExportFormat format,
                             format == ExportFormat::kSafetensors
                                 ? "a safetensors file"
                                 : "the file of safetensors between");
+    } else if (format == ExportFormat::kOrbax &&
+               ElementCount(array.leaf.shape) == 0) {
+      why = absl::StrFormat(
+          "`%s` has no elements, and Orbax saves no such arrays",
+          Escape(array.key));
     } else if (!CanBeNamed(format, array.name)) {
       why = absl::StrFormat("`%s` would be named `%s`, which is no name there",
                             Escape(array.key), Escape(array.name));
