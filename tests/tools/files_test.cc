@@ -245,6 +245,14 @@ TEST_F(FilesTest, OrbaxHasNoArraysWithoutElements) {
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 
+TEST_F(FilesTest, ASlashBehindAKeyNamesWhatIsBelow) {
+  const std::string path = Write(
+      "a.safetensors",
+      Safetensors(R"({"a/w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+                  kEight));
+  EXPECT_EQ(Run({"ls", path + ":a/"}).out, Run({"ls", path}).out);
+}
+
 TEST_F(FilesTest, TypesThatAreNotReadAreListed) {
   const std::string path = Write(
       "a.safetensors",

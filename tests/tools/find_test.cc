@@ -280,6 +280,18 @@ TEST_F(FindTest, RangesAreTakenOrNamed) {
   EXPECT_EQ(Run({"-C", "/nowhere", "--help"}).code, 0);
 }
 
+TEST_F(FindTest, ASlashBehindAKeyNamesWhatIsBelow) {
+  for (const std::string& verb : {"ls", "diff"}) {
+    const Result slash = Ask({verb, "latest:params/"});
+    EXPECT_EQ(slash.out, Ask({verb, "latest:params"}).out);
+    EXPECT_NE(slash.out, "");
+  }
+  EXPECT_EQ(Ask({"stat", "params/embed/"}).out,
+            Ask({"stat", "params/embed"}).out);
+  EXPECT_THAT(Ask({"get", "latest:params/"}).err,
+              HasSubstr("`params` is a subtree"));
+}
+
 TEST_F(FindTest, AStepWithAMetricThatIsNoNumberIsNotHealthy) {
   const std::string own = scratch_ / "own";
   ASSERT_OK_AND_ASSIGN(Store store,
