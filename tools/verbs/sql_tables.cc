@@ -376,8 +376,8 @@ constexpr SqlTable kSqlTables[] = {
      "nonfinite_leaves INTEGER, pinned INTEGER, tags TEXT, digest TEXT, "
      "note TEXT, saved_by TEXT",
      0, 1, -1, StepsOf},
-    {"metrics", "branch TEXT, step INTEGER, name TEXT, value REAL, nan INTEGER", 0, 1, -1,
-     MetricsOf},
+    {"metrics", "branch TEXT, step INTEGER, name TEXT, value REAL, nan INTEGER",
+     0, 1, -1, MetricsOf},
     {"tags", "name TEXT, branch TEXT, step INTEGER", -1, -1, -1, TagsOf},
     {"leaves",
      "branch TEXT, step INTEGER, key TEXT, kind TEXT, dtype TEXT, shape TEXT, "
