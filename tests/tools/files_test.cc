@@ -245,6 +245,24 @@ TEST_F(FilesTest, OrbaxHasNoArraysWithoutElements) {
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 
+TEST_F(FilesTest, AFullDiskIsOneError) {
+  const std::string data(1 << 20, 'x');
+  const std::string path = Write(
+      "a.safetensors", Safetensors(R"({"w":{"dtype":"U8","shape":[1048576],)"
+                                   R"("data_offsets":[0,1048576]}})",
+                                   data));
+  const std::string store = scratch_ / "store";
+  ASSERT_EQ(Run({"-C", store, "import", path, "--step", "1"}).code, 0);
+  const std::string err = scratch_ / "err";
+  for (const std::string& words :
+       {"-C '" + store + "' get latest:w", "get '" + path + ":w'"}) {
+    const std::string line = std::string(CKPTREE_BINARY) + " " + words +
+                             " -o raw > /dev/full 2> '" + err + "'";
+    EXPECT_NE(std::system(line.c_str()), 0);
+    EXPECT_THAT(ReadFile(err), StartsWith("ckptree: the output cannot be "));
+  }
+}
+
 TEST_F(FilesTest, ASlashBehindAKeyNamesWhatIsBelow) {
   const std::string path = Write(
       "a.safetensors",
