@@ -219,6 +219,17 @@ TEST_F(FilesTest, LyingHeads) {
        "outside of the file");
 }
 
+TEST_F(FilesTest, ANameThatNoLeafCanHaveIsNoDamage) {
+  const std::string path = Write(
+      "x.safetensors",
+      Safetensors(R"({"":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+                  kEight));
+  Refused(path, "its array `` has a name that no leaf can have");
+  const Result result = Run({"ls", path});
+  EXPECT_THAT(result.err, Not(HasSubstr("damaged")));
+  EXPECT_THAT(result.err, Not(HasSubstr("copy it again")));
+}
+
 TEST_F(FilesTest, ExportSaysWhichNamesItDidNotFind) {
   const std::string path = Write("a.safetensors", Safetensors(kOne, kEight));
   const std::string out = scratch_ / "out.safetensors";
