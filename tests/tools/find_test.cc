@@ -269,6 +269,9 @@ TEST_F(FindTest, RangesAreTakenOrNamed) {
               HasSubstr("no step is in 5000..6000; there are 100 to 2000"));
   EXPECT_THAT(Ask({"log", "100...300"}).err, HasSubstr("one dot too many"));
   EXPECT_THAT(Ask({"ls", "100..300"}).err, HasSubstr("is a range of steps"));
+  const Result diff = Ask({"diff", "1900..2000", "params"});
+  EXPECT_EQ(diff.code, 2);
+  EXPECT_THAT(diff.err, HasSubstr("diff, of one word: `diff 100..200`"));
   EXPECT_THAT(Ask({"show", "warmup"}).err, HasSubstr("@warmup"));
   EXPECT_EQ(Ask({"diff", "1200..1300", "--json"}).out,
             Ask({"diff", "1200", "1300", "--json"}).out);
