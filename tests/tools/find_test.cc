@@ -103,7 +103,7 @@ TEST_F(FindTest, AWrongConditionIsTwoAndNamesThePlace) {
            {"find", "nan>"},
            {"find", "nann>0"},
            {"find", "nan>'a'"},
-           {"find", "prev.loss>1"},
+           {"find", "prev.lozz>1"},
            {"find", "nan>0", "-k", "re:("},
            {"log", "--where", "loss<2 | step>3"},
            {"log", "--where", "loss<'2'"},
@@ -281,6 +281,18 @@ TEST_F(FindTest, RangesAreTakenOrNamed) {
   // No step is not every step.
   EXPECT_THAT(Ask({"verify", "1..9"}).out, HasSubstr("0 steps, "));
   EXPECT_EQ(Run({"-C", "/nowhere", "--help"}).code, 0);
+}
+
+TEST_F(FindTest, OfTheStepBefore) {
+  EXPECT_EQ(Found({"step>prev.step+100 or accuracy<prev.accuracy"}),
+            ",1300,1300,1\n");
+  // 0 in step 1300, and at / (at + 800) else: from 1400 on it is far more.
+  EXPECT_EQ(Found({"accuracy>prev.accuracy+0.5"}), ",1400,1400,1\n");
+  EXPECT_EQ(Found({"metrics.accuracy>prev.metrics.accuracy+0.5 and "
+                   "key=='params/out/bias'"}),
+            "params/out/bias,1400,1400,1\n");
+  // Of the first step there is none before.
+  EXPECT_EQ(Found({"prev.step>=0", "100..100"}), "");
 }
 
 TEST_F(FindTest, ASlashBehindAKeyNamesWhatIsBelow) {
