@@ -230,6 +230,30 @@ TEST_F(FilesTest, ANameThatNoLeafCanHaveIsNoDamage) {
   EXPECT_THAT(result.err, Not(HasSubstr("copy it again")));
 }
 
+TEST_F(FilesTest, NamesThatNeedAnotherBeforeThem) {
+  const std::string long_name(200, 'x');
+  for (const std::string& name :
+       {std::string("[3]"), std::string("{0}"), long_name}) {
+    const std::string path =
+        Write("x.safetensors",
+              Safetensors(
+                  "{\"" + name +
+                      R"(":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+                  kEight));
+    const std::string none = scratch_ / "none";
+    const Result refused = Run({"-C", none, "import", path, "--step", "1"});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, HasSubstr("--under NAME"));
+    EXPECT_FALSE(std::filesystem::exists(none));
+    const std::string store = scratch_ / "store";
+    EXPECT_EQ(
+        Run({"-C", store, "import", path, "--step", "1", "--under", "all"})
+            .code,
+        0);
+    std::filesystem::remove_all(store);
+  }
+}
+
 TEST_F(FilesTest, ExportSaysWhichNamesItDidNotFind) {
   const std::string path = Write("a.safetensors", Safetensors(kOne, kEight));
   const std::string out = scratch_ / "out.safetensors";
