@@ -33,6 +33,28 @@ using ::testing::StartsWith;
 
 using WritingCommandTest = CommandRunner;
 
+TEST_F(WritingCommandTest, ADemoThatFailsLeavesNothing) {
+  struct rlimit before {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const std::string there = scratch_ / "there", none = scratch_ / "none";
+  std::filesystem::create_directory(there);
+  // Too little to make a store, and too little to fill it.
+  for (const rlim_t most : {rlim_t{16} << 10, rlim_t{300} << 10}) {
+    for (const std::string& path : {there, none}) {
+      struct rlimit less = before;
+      less.rlim_cur = most;
+      ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &less), 0);
+      const Result result = Run({"demo", path, "-q"});
+      ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+      EXPECT_EQ(result.code, 2);
+      EXPECT_THAT(result.err, Not(HasSubstr("ckptree: error")));
+      EXPECT_THAT(result.err, StartsWith("ckptree: "));
+      EXPECT_TRUE(std::filesystem::is_empty(there));
+      EXPECT_FALSE(std::filesystem::exists(none));
+    }
+  }
+}
+
 TEST_F(WritingCommandTest, AReportIntoAPipeCanBeEnded) {
   const std::string own = scratch_ / "own", pipe = scratch_ / "pipe";
   MakeStore(own);
