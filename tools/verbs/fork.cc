@@ -178,8 +178,8 @@ absl::StatusOr<int> RunFork(Session& session) {
         "`ckptree fork --drop NAME`");
   }
   if (drop || branch) {
-    if (absl::Status status = CheckNoTable(session.arguments(),
-                                           drop ? "--drop" : "--branch");
+    if (absl::Status status =
+            CheckNoTable(session.arguments(), drop ? "--drop" : "--branch");
         !status.ok()) {
       return status;
     }
