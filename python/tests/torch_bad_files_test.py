@@ -2,6 +2,7 @@
 """Files and folders of other formats that are cut, lie, or would execute code;
 and calls that cannot be meant: refused by name, and nothing is left."""
 
+import io
 import json
 import os
 import pickle
@@ -66,6 +67,33 @@ def test_nothing_of_a_file_is_executed(store, tmp_path):
         assert "weights_only" not in str(error.value)
         assert "\n" not in str(error.value)
     assert len(store) == 0
+    assert not os.path.exists(harm)
+
+
+@pytest.mark.parametrize("archive", [True, False])
+def test_nothing_of_a_tensor_is_executed(store, tmp_path, archive):
+    harm = str(tmp_path / "harm")
+    folder = tmp_path / "dcp-1"
+    dcp.save({"w": torch.ones(3)}, checkpoint_id=folder)
+    stream = io.BytesIO()
+    if archive:
+        torch.save(Harmful(harm), stream)
+    else:
+        pickle.dump(Harmful(harm), stream)
+    metadata = pickle.loads((folder / ".metadata").read_bytes())
+    for info in metadata.storage_data.values():
+        file = folder / info.relative_path
+        info.offset = file.stat().st_size
+        info.length = len(stream.getvalue())
+        file.write_bytes(file.read_bytes() + stream.getvalue())
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+    with pytest.raises(
+        ckptree.CorruptionError, match="objects that are more than arrays"
+    ) as error:
+        import_checkpoint(store, folder)
+    # No advice to execute it.
+    assert "weights_only" not in str(error.value)
+    assert "\n" not in str(error.value)
     assert not os.path.exists(harm)
 
 

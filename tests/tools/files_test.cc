@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -28,6 +29,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 std::string LittleEndian(std::uint64_t value, int bytes = 8) {
   std::string text;
@@ -263,6 +266,95 @@ TEST_F(FilesTest, LyingHeads) {
            LittleEndian(1) + "w" + LittleEndian(1, 4) + LittleEndian(4) +
            LittleEndian(0, 4) + LittleEndian(0),
        "outside of the file");
+}
+
+TEST_F(FilesTest, ANameThatNoLeafCanHaveIsNoDamage) {
+  const std::string path = Write(
+      "x.safetensors",
+      Safetensors(R"({"":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+                  kEight));
+  Refused(path, "its array `` has a name that no leaf can have");
+  const Result result = Run({"ls", path});
+  EXPECT_THAT(result.err, Not(HasSubstr("damaged")));
+  EXPECT_THAT(result.err, Not(HasSubstr("copy it again")));
+}
+
+TEST_F(FilesTest, NamesThatNeedAnotherBeforeThem) {
+  const std::string long_name(200, 'x');
+  for (const std::string& name :
+       {std::string("[3]"), std::string("{0}"), long_name}) {
+    const std::string path =
+        Write("x.safetensors",
+              Safetensors(
+                  "{\"" + name +
+                      R"(":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+                  kEight));
+    const std::string none = scratch_ / "none";
+    const Result refused = Run({"-C", none, "import", path, "--step", "1"});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, HasSubstr("--under NAME"));
+    EXPECT_FALSE(std::filesystem::exists(none));
+    const std::string store = scratch_ / "store";
+    EXPECT_EQ(
+        Run({"-C", store, "import", path, "--step", "1", "--under", "all"})
+            .code,
+        0);
+    std::filesystem::remove_all(store);
+  }
+}
+
+TEST_F(FilesTest, ExportSaysWhichNamesItDidNotFind) {
+  const std::string path = Write("a.safetensors", Safetensors(kOne, kEight));
+  const std::string out = scratch_ / "out.safetensors";
+  const Result result = Run({"export", path, out, "--strip", "nope", "--rename",
+                             "params/out=head", "--rename", "w=v"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.err, HasSubstr("--strip nope: no name begins so; one is "
+                                    "`w`"));
+  EXPECT_THAT(result.err, HasSubstr("--rename params/out=head: no name is or "
+                                    "begins so; one is `w`"));
+  EXPECT_THAT(result.err, Not(HasSubstr("w=v")));
+}
+
+TEST_F(FilesTest, OrbaxHasNoArraysWithoutElements) {
+  const std::string path = Write(
+      "a.safetensors", Safetensors(R"({"none":{"dtype":"F32","shape":[0,3],)"
+                                   R"("data_offsets":[0,0]}})",
+                                   ""));
+  const std::string out = scratch_ / "out";
+  const Result result = Run({"export", path, out, "--format", "orbax"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("`none` has no elements"), HasSubstr("--skip")));
+  EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+TEST_F(FilesTest, AFullDiskIsOneError) {
+  const std::string data(1 << 20, 'x');
+  const std::string path = Write(
+      "a.safetensors", Safetensors(R"({"w":{"dtype":"U8","shape":[1048576],)"
+                                   R"("data_offsets":[0,1048576]}})",
+                                   data));
+  const std::string store = scratch_ / "store";
+  ASSERT_EQ(Run({"-C", store, "import", path, "--step", "1"}).code, 0);
+  const std::string err = scratch_ / "err";
+  for (const std::string& words :
+       {"-C '" + store + "' get latest:w", "get '" + path + ":w'"}) {
+    const std::string line = std::string(CKPTREE_BINARY) + " " + words +
+                             " -o raw > /dev/full 2> '" + err + "'";
+    EXPECT_NE(std::system(line.c_str()), 0);
+    EXPECT_THAT(ReadFile(err),
+                AllOf(StartsWith("ckptree: the output cannot be "),
+                      Not(HasSubstr("ckptree: \n"))));
+  }
+}
+
+TEST_F(FilesTest, ASlashBehindAKeyNamesWhatIsBelow) {
+  const std::string path = Write(
+      "a.safetensors",
+      Safetensors(R"({"a/w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+                  kEight));
+  EXPECT_EQ(Run({"ls", path + ":a/"}).out, Run({"ls", path}).out);
 }
 
 TEST_F(FilesTest, TypesThatAreNotReadAreListed) {

@@ -103,7 +103,7 @@ TEST_F(FindTest, AWrongConditionIsTwoAndNamesThePlace) {
            {"find", "nan>"},
            {"find", "nann>0"},
            {"find", "nan>'a'"},
-           {"find", "prev.loss>1"},
+           {"find", "prev.lozz>1"},
            {"find", "nan>0", "-k", "re:("},
            {"log", "--where", "loss<2 | step>3"},
            {"log", "--where", "loss<'2'"},
@@ -269,6 +269,9 @@ TEST_F(FindTest, RangesAreTakenOrNamed) {
               HasSubstr("no step is in 5000..6000; there are 100 to 2000"));
   EXPECT_THAT(Ask({"log", "100...300"}).err, HasSubstr("one dot too many"));
   EXPECT_THAT(Ask({"ls", "100..300"}).err, HasSubstr("is a range of steps"));
+  const Result diff = Ask({"diff", "1900..2000", "params"});
+  EXPECT_EQ(diff.code, 2);
+  EXPECT_THAT(diff.err, HasSubstr("diff, of one word: `diff 100..200`"));
   EXPECT_THAT(Ask({"show", "warmup"}).err, HasSubstr("@warmup"));
   EXPECT_EQ(Ask({"diff", "1200..1300", "--json"}).out,
             Ask({"diff", "1200", "1300", "--json"}).out);
@@ -278,6 +281,30 @@ TEST_F(FindTest, RangesAreTakenOrNamed) {
   // No step is not every step.
   EXPECT_THAT(Ask({"verify", "1..9"}).out, HasSubstr("0 steps, "));
   EXPECT_EQ(Run({"-C", "/nowhere", "--help"}).code, 0);
+}
+
+TEST_F(FindTest, OfTheStepBefore) {
+  EXPECT_EQ(Found({"step>prev.step+100 or accuracy<prev.accuracy"}),
+            ",1300,1300,1\n");
+  // 0 in step 1300, and at / (at + 800) else: from 1400 on it is far more.
+  EXPECT_EQ(Found({"accuracy>prev.accuracy+0.5"}), ",1400,1400,1\n");
+  EXPECT_EQ(Found({"metrics.accuracy>prev.metrics.accuracy+0.5 and "
+                   "key=='params/out/bias'"}),
+            "params/out/bias,1400,1400,1\n");
+  // Of the first step there is none before.
+  EXPECT_EQ(Found({"prev.step>=0", "100..100"}), "");
+}
+
+TEST_F(FindTest, ASlashBehindAKeyNamesWhatIsBelow) {
+  for (const std::string& verb : {"ls", "diff"}) {
+    const Result slash = Ask({verb, "latest:params/"});
+    EXPECT_EQ(slash.out, Ask({verb, "latest:params"}).out);
+    EXPECT_NE(slash.out, "");
+  }
+  EXPECT_EQ(Ask({"stat", "params/embed/"}).out,
+            Ask({"stat", "params/embed"}).out);
+  EXPECT_THAT(Ask({"get", "latest:params/"}).err,
+              HasSubstr("`params` is a subtree"));
 }
 
 TEST_F(FindTest, AStepWithAMetricThatIsNoNumberIsNotHealthy) {

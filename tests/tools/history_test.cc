@@ -124,6 +124,10 @@ TEST_F(HistoryTest, BlameNamesTheSave) {
             "true\nw,40,true\n");
   ASSERT_EQ(Do({"rm", "30", "-y"}).code, 0);
   EXPECT_EQ(Csv({"blame", "50:lr"}, "key,since,listed"), "lr,30,false\n");
+  // As a table prints it.
+  EXPECT_EQ(Csv({"blame", "50", "--where", "listed==no"}, "key"), "lr\n");
+  EXPECT_EQ(Csv({"blame", "50", "--where", "'no'!=listed"}, "key"),
+            "frozen\nlate\nshape\ntied\nw\n");
   EXPECT_THAT(Do({"blame", "--where", "since<20"}).out, HasSubstr("frozen"));
   EXPECT_EQ(Csv({"history", "lr"}, "step,value"), "40,0.25\n10,0.5\n");
 }

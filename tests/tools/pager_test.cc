@@ -41,6 +41,8 @@ class PagerTest : public CommandRunner {
       _exit(99);
     }
     EXPECT_GT(child, 0);
+    EXPECT_EQ(write(terminal, typed_.data(), typed_.size()),
+              static_cast<ssize_t>(typed_.size()));
     std::string text;
     char buffer[4096];
     for (;;) {
@@ -55,6 +57,7 @@ class PagerTest : public CommandRunner {
     return text;
   }
 
+  std::string typed_;
   int code_ = -1;
 };
 
@@ -87,6 +90,17 @@ TEST_F(PagerTest, TheExitCodeStays) {
               StartsWith("paged: "));
   EXPECT_EQ(code_, 1);
   unsetenv("CKPTREE_PAGER");
+}
+
+TEST_F(PagerTest, RmNamesWhatItAsksFor) {
+  const std::string store = scratch_ / "store";
+  MakeStore(store);
+  typed_ = "n\n";
+  EXPECT_THAT(OnTerminal(50, {"-C", store, "rm", "latest"}),
+              HasSubstr("remove step 500? [y/N]"));
+  EXPECT_EQ(code_, 1);
+  EXPECT_THAT(OnTerminal(50, {"-C", store, "rm", "300..latest"}),
+              HasSubstr("remove the steps 300, 400 and 500? [y/N]"));
 }
 
 TEST_F(PagerTest, ManualPages) {

@@ -159,6 +159,12 @@ TEST_F(SqlTest, NothingButReading) {
   refused("", "an empty word");
   refused("select ?", "parameter");
   refused("select missing from steps", "no such column: missing");
+  refused("select missing from steps",
+          "no such column: missing\n"
+          "  select missing from steps\n"
+          "         ^\n");
+  refused("select 'ä', missing from steps",
+          "\n  select 'ä', missing from steps\n              ^\n");
   refused("selec 1", "syntax error");
   refused("select \"text\"", "no such column");
   EXPECT_FALSE(std::filesystem::exists(file));

@@ -2,6 +2,13 @@
 
 // The program on stores that it changes, that someone writes, that are damaged.
 
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "ckptree/ckptree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -19,9 +28,68 @@ namespace ckptree {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 using WritingCommandTest = CommandRunner;
+
+TEST_F(WritingCommandTest, ADemoThatFailsLeavesNothing) {
+  struct rlimit before {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const std::string there = scratch_ / "there", none = scratch_ / "none";
+  std::filesystem::create_directory(there);
+  // Too little to make a store, and too little to fill it.
+  for (const rlim_t most : {rlim_t{16} << 10, rlim_t{300} << 10}) {
+    for (const std::string& path : {there, none}) {
+      struct rlimit less = before;
+      less.rlim_cur = most;
+      ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &less), 0);
+      const Result result = Run({"demo", path, "-q"});
+      ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+      EXPECT_EQ(result.code, 2);
+      EXPECT_THAT(result.err, Not(HasSubstr("ckptree: error")));
+      EXPECT_THAT(result.err, StartsWith("ckptree: "));
+      EXPECT_TRUE(std::filesystem::is_empty(there));
+      EXPECT_FALSE(std::filesystem::exists(none));
+    }
+  }
+}
+
+TEST_F(WritingCommandTest, AReportIntoAPipeCanBeEnded) {
+  const std::string own = scratch_ / "own", pipe = scratch_ / "pipe";
+  MakeStore(own);
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const Running running = Start({"-C", own, "report", "-o", pipe});
+  // Until it waits in open() for a reader, or is done for lack of a page.
+  const std::string call = "/proc/" + std::to_string(running.pid) + "/syscall";
+  const std::string waits = std::to_string(SYS_openat) + " ";
+  const absl::Time end = absl::Now() + absl::Minutes(1);
+  siginfo_t ended{};
+  while (!ReadFile(call).starts_with(waits) && absl::Now() < end &&
+         waitid(P_PID, static_cast<id_t>(running.pid), &ended,
+                WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         ended.si_pid == 0) {
+    sched_yield();
+  }
+  kill(running.pid, SIGTERM);
+  const Result result = Finish(running);
+  if (result.err.find("Chart.js") != std::string::npos) GTEST_SKIP();
+  EXPECT_EQ(result.code, 143) << result.err;
+}
+
+TEST_F(WritingCommandTest, AnAlertWaitsForItsMetric) {
+  const std::string own = scratch_ / "own";
+  MakeStore(own);
+  const Result result = Run({"-C", own, "log", "-f", "--until", "500",
+                             "--alert", "val_loss>10 or tags==best"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("no step has `val_loss` yet: --alert waits "
+                                    "for one that has"));
+  EXPECT_THAT(result.out, HasSubstr("500"));
+  // What can be no condition is an error.
+  EXPECT_EQ(
+      Run({"-C", own, "log", "-f", "--until", "500", "--alert", "a>"}).code, 2);
+}
 
 TEST_F(WritingCommandTest, TagPinAndRm) {
   const std::string own = scratch_ / "own";

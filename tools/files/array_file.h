@@ -39,12 +39,16 @@ struct FileHead {
 };
 
 // The path of a leaf of that name: itself where it is the text of a path, else
-// one key. kInvalidArgument: it can be no name of a leaf.
+// one key. kFailedPrecondition: it can be no name of a leaf.
 absl::StatusOr<Path> PathOfName(const std::string& name);
 
 // `array` with its path and size. Where its type or shape cannot be had it says
-// why_not. kInvalidArgument: its name can be no leaf.
+// why_not. kFailedPrecondition: its name can be no leaf; kInvalidArgument: its
+// sizes do not fit.
 absl::Status SetLeaf(FileArray* array, DType dtype, Shape shape);
+
+// That status of SetLeaf(), of a file that is not damaged.
+absl::Status Unnamed(const std::string& path, const absl::Status& why);
 
 // One checkpoint in one or several files, open for reading. No array is read
 // before it is asked for, and no memory taken for more than the files have.

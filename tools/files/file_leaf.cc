@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "tools/files/array_file.h"
 #include "tools/files/head.h"
+#include "tools/output/failure.h"
 #include "tools/output/terminal.h"
 
 namespace ckptree::tools {
@@ -26,11 +27,17 @@ absl::StatusOr<Path> PathOfName(const std::string& name) {
   Path path;
   path.Key(name);
   if (absl::Status status = path.Validate(); !status.ok() || name.empty()) {
-    return absl::InvalidArgumentError(
+    return absl::FailedPreconditionError(
         absl::StrFormat("its array `%s` has a name that no leaf can have",
                         Escape(name.substr(0, 60))));
   }
   return path;
+}
+
+absl::Status Unnamed(const std::string& path, const absl::Status& why) {
+  return WithHint(absl::FailedPreconditionError(absl::StrFormat(
+                      "%s: %s", Escape(path), std::string(why.message()))),
+                  "give the array another name in the file");
 }
 
 absl::Status SetLeaf(FileArray* array, DType dtype, Shape shape) {

@@ -15,8 +15,9 @@
 
 namespace ckptree::tools {
 
-// Each: kInvalidArgument says what is wrong; kOutOfRange: `bytes`, a beginning
-// of the file, is too short to tell, and the file has more.
+// Each: kInvalidArgument says what is wrong; kFailedPrecondition: an array has
+// a name that no leaf can have; kOutOfRange: `bytes`, a beginning of the file,
+// is too short to tell, and the file has more.
 
 // `bytes` of a .safetensors file of `file_bytes`.
 absl::StatusOr<FileHead> ParseSafetensors(std::string_view bytes,

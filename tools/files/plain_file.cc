@@ -126,6 +126,8 @@ absl::StatusOr<FileHead> ReadHead(const std::string& path,
     }
   }
   if (head.ok()) return head;
+  if (absl::IsFailedPrecondition(head.status()))
+    return Unnamed(path, head.status());
   return WithHint(absl::InvalidArgumentError(absl::StrFormat(
                       "%s is damaged, or no %s file: %s", Escape(path),
                       FormatOf(path), std::string(head.status().message()))),

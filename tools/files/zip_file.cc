@@ -107,6 +107,7 @@ class NpzFile final : public ArrayFile {
     const DType dtype = array.leaf.dtype;
     if (const absl::Status named = SetLeaf(&array, dtype, array.leaf.shape);
         !named.ok()) {
+      if (absl::IsFailedPrecondition(named)) return Unnamed(path(), named);
       return Damaged(std::string(named.message()));
     }
     head_.arrays.push_back(std::move(array));

@@ -49,8 +49,9 @@ absl::StatusOr<StepSelector> ParseRev(std::string_view text) {
         absl::InvalidArgumentError(absl::StrFormat(
             "`%s` is a range of steps, and one step is needed here",
             Escape(text))),
-        "log, find, history, hist, diff, verify, du --free, pin, rm and copy "
-        "take ranges");
+        "log, find, history, hist, verify, du --free, pin, rm and copy take "
+        "ranges; so does diff, of one word: `diff 100..200`, and with a key "
+        "`diff 100:KEY 200`");
   }
   if (!selector.ok() && IsBranchName(text)) {
     return WithHint(

@@ -136,6 +136,10 @@ absl::StatusOr<FileTarget> FindArrays(const ArrayFile& file,
   if (target.arrays.empty()) {
     const bool pattern = key.starts_with("re:") ||
                          name.find_first_of("*?") != std::string_view::npos;
+    // As of a step, where no array is called so.
+    if (!pattern && name.size() > 1 && name.ends_with('/')) {
+      name.remove_suffix(1);
+    }
     if (pattern) CKPTREE_RETURN_IF_ERROR(ValidateGlob(name));
     for (const FileArray& array : all) {
       const bool below =
@@ -163,7 +167,7 @@ absl::StatusOr<FileTarget> FindArrays(const ArrayFile& file,
                 : absl::StrFormat(". Did you mean `%s`?", Escape(nearest)))),
         "`ckptree ls FILE` lists them");
   }
-  if (split && name.size() < key.size()) {
+  if (split && name == split->first) {
     absl::StatusOr<std::vector<SliceItem>> slice = ParseSlice(split->second);
     if (!slice.ok()) return WhyNoSlice(split->second);
     target.slice = *std::move(slice);

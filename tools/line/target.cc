@@ -31,6 +31,12 @@ bool IsPattern(std::string_view key) {
          key.find_first_of("*?") != std::string_view::npos;
 }
 
+// A slash behind a key names what is below it, as shells complete folders.
+std::string_view WithoutSlash(std::string_view key) {
+  const bool slash = key.size() > 1 && key.ends_with('/') && !IsPattern(key);
+  return slash ? key.substr(0, key.size() - 1) : key;
+}
+
 bool IsBelow(const Path& path, const Path& root) {
   return path.parts().size() >= root.parts().size() &&
          std::equal(root.parts().begin(), root.parts().end(),
@@ -67,6 +73,7 @@ absl::StatusOr<std::optional<LeafInfo>> FindExact(const Step& step,
 }  // namespace
 
 absl::StatusOr<Target> FindTarget(const Step& step, std::string_view key) {
+  key = WithoutSlash(key);
   Target target;
   std::string_view name = key;
   const auto split = SplitSlice(key);
@@ -127,6 +134,7 @@ absl::StatusOr<Target> FindTarget(const Step& step, std::string_view key) {
 absl::StatusOr<std::vector<LeafInfo>> FindSubtree(const Step& step,
                                                   std::string_view key) {
   if (key.empty()) return step.Leaves();
+  key = WithoutSlash(key);
   const absl::StatusOr<Path> root = Path::Parse(key);
   absl::StatusOr<std::vector<LeafInfo>> all = step.Leaves();
   if (!all.ok()) return all.status();

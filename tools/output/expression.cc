@@ -272,6 +272,16 @@ class Evaluator {
     if (left.is_boolean() && right.is_boolean()) {
       return Decide(node.kind, left.get<bool>() <=> right.get<bool>());
     }
+    // Tables print these so.
+    for (const bool swapped : {false, true}) {
+      const nlohmann::ordered_json& truth = swapped ? right : left;
+      const nlohmann::ordered_json& word = swapped ? left : right;
+      if (truth.is_boolean() && (word == "yes" || word == "no")) {
+        const bool meant = word == "yes";
+        return Decide(node.kind, (swapped ? meant : truth.get<bool>()) <=>
+                                     (swapped ? truth.get<bool>() : meant));
+      }
+    }
     return ErrorAtNode(node, absl::StrFormat("%s is compared with %s",
                                              NameOf(left), NameOf(right)));
   }

@@ -5,20 +5,26 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "base/status_macros.h"
 #include "tools/line/command.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 
 namespace ckptree::tools {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr int kSteps = 20;
 constexpr std::int64_t kStride = 100;
@@ -168,22 +174,59 @@ absl::Status Fill(Store* store) {
   return status;
 }
 
+absl::Status Make(const std::string& directory) {
+  StoreOptions options;
+  options.collect = false;
+  // What goes wrong is in the status.
+  options.log = [](LogSeverity, std::string_view, std::string_view) {};
+  absl::StatusOr<Store> store = Store::Create(directory, std::move(options));
+  if (!store.ok()) return store.status();
+  CKPTREE_RETURN_IF_ERROR(Fill(&*store));
+  return store->Close();
+}
+
+// Whether nothing is in `directory`, be it there or not.
+bool IsFree(const std::string& directory) {
+  std::error_code error;
+  return !fs::exists(directory, error)
+             ? !error
+             : fs::is_empty(directory, error) && !error;
+}
+
+// What is in a folder that was free, and the folder where `made`.
+void Remove(const std::string& directory, bool made) {
+  std::error_code error;
+  std::vector<fs::path> inside;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end;
+       it.increment(error)) {
+    inside.push_back(it->path());
+  }
+  for (const fs::path& path : inside) fs::remove_all(path, error);
+  if (made) fs::remove(directory, error);
+}
+
 }  // namespace
 
 absl::StatusOr<int> RunDemo(Session& session) {
   const std::string& directory = session.words()[0];
-  StoreOptions options;
-  options.collect = false;
-  absl::StatusOr<Store> store = Store::Create(directory, std::move(options));
-  if (!store.ok()) {
-    return WithHint(store.status(),
-                    "name a folder that is not there yet, or is empty");
-  }
+  const bool free = IsFree(directory);
+  std::error_code unknown;
+  const bool made = !fs::exists(directory, unknown);
   {
     const Interruptible interruptible;
-    if (absl::Status status = Fill(&*store); !status.ok()) return status;
+    const absl::Status status = Make(directory);
+    if (!status.ok() && !free) {
+      return WithHint(status,
+                      "name a folder that is not there yet, or is empty");
+    }
+    if (!status.ok()) {
+      // Unless it is of another process, which was faster.
+      const bool others =
+          absl::IsAlreadyExists(status) || absl::IsUnavailable(status);
+      if (!others) Remove(directory, made);
+      return status;
+    }
   }
-  if (absl::Status status = store->Close(); !status.ok()) return status;
   const std::string shown = Escape(directory);
   session.out().Write(
       absl::StrFormat("%d steps, and 4 of the branch small-lr, in %s. Try:\n\n"

@@ -35,12 +35,15 @@ struct Plan {
   std::uint64_t bytes = 0;
   std::uint64_t left_out = 0;        // Leaves that are no arrays.
   std::vector<std::string> skipped;  // By --skip: the key, and why.
+  std::vector<std::string> unused;   // Flags of names that name none.
 };
 
 // What the flags ask of names.
 struct Naming {
   std::string strip;
   std::vector<std::pair<std::string, std::string>> renames;
+  bool stripped = false;
+  std::vector<bool> renamed;  // As `renames`.
 };
 
 absl::StatusOr<Naming> ParseNaming(const Arguments& arguments) {
@@ -56,6 +59,7 @@ absl::StatusOr<Naming> ParseNaming(const Arguments& arguments) {
     naming.renames.emplace_back(rename.substr(0, sign),
                                 rename.substr(sign + 1));
   }
+  naming.renamed.resize(naming.renames.size());
   return naming;
 }
 
@@ -65,18 +69,37 @@ bool Begins(std::string_view name, std::string_view prefix) {
          (name.size() == prefix.size() || name[prefix.size()] == '.');
 }
 
-std::string NewName(std::string name, const Naming& naming) {
-  if (!naming.strip.empty() && Begins(name, naming.strip) &&
-      name.size() > naming.strip.size()) {
-    name.erase(0, naming.strip.size() + 1);
+std::string NewName(std::string name, Naming* naming) {
+  if (!naming->strip.empty() && Begins(name, naming->strip) &&
+      name.size() > naming->strip.size()) {
+    name.erase(0, naming->strip.size() + 1);
+    naming->stripped = true;
   }
-  for (const auto& [from, to] : naming.renames) {
+  for (std::size_t i = 0; i < naming->renames.size(); ++i) {
+    const auto& [from, to] = naming->renames[i];
     if (!Begins(name, from)) continue;
+    naming->renamed[i] = true;
     std::string rest = name.substr(from.size());
     if (to.empty() && rest.starts_with('.')) rest.erase(0, 1);
     return to + rest;
   }
   return name;
+}
+
+// What the flags did not do. `like`: a name as it was before them.
+std::vector<std::string> UnusedOf(const Naming& naming, std::string_view like) {
+  std::vector<std::string> unused;
+  if (!naming.strip.empty() && !naming.stripped) {
+    unused.push_back(absl::StrFormat(
+        "--strip %s: no name begins so; one is `%s`", naming.strip, like));
+  }
+  for (std::size_t i = 0; i < naming.renames.size(); ++i) {
+    if (naming.renamed[i]) continue;
+    unused.push_back(absl::StrFormat(
+        "--rename %s=%s: no name is or begins so; one is `%s`",
+        naming.renames[i].first, naming.renames[i].second, like));
+  }
+  return unused;
 }
 
 // What could be exported: of a step, or of a file.
@@ -129,7 +152,8 @@ absl::Status AddArraysOf(const FileWord& word,
 // Keeps what the flags ask for and the format can hold.
 absl::Status Choose(const Arguments& arguments, ExportFormat format,
                     Plan* plan) {
-  CKPTREE_ASSIGN_OR_RETURN(const Naming naming, ParseNaming(arguments));
+  CKPTREE_ASSIGN_OR_RETURN(Naming naming, ParseNaming(arguments));
+  std::string like;
   const std::vector<std::string> globs = arguments.All("keys");
   for (const std::string& glob : globs) {
     CKPTREE_RETURN_IF_ERROR(ValidateGlob(glob));
@@ -143,7 +167,8 @@ absl::Status Choose(const Arguments& arguments, ExportFormat format,
         })) {
       continue;
     }
-    array.name = NewName(array.name, naming);
+    if (like.empty()) like = array.name;
+    array.name = NewName(array.name, &naming);
     std::string why;
     if (array.leaf.dtype == DType::kNone) {
       why = absl::StrFormat("`%s` cannot be read: %s", Escape(array.key),
@@ -154,6 +179,11 @@ absl::Status Choose(const Arguments& arguments, ExportFormat format,
                             format == ExportFormat::kSafetensors
                                 ? "a safetensors file"
                                 : "the file of safetensors between");
+    } else if (format == ExportFormat::kOrbax &&
+               ElementCount(array.leaf.shape) == 0) {
+      why = absl::StrFormat(
+          "`%s` has no elements, and Orbax saves no such arrays",
+          Escape(array.key));
     } else if (!CanBeNamed(format, array.name)) {
       why = absl::StrFormat("`%s` would be named `%s`, which is no name there",
                             Escape(array.key), Escape(array.name));
@@ -179,6 +209,7 @@ absl::Status Choose(const Arguments& arguments, ExportFormat format,
     chosen.push_back(std::move(array));
   }
   plan->arrays = std::move(chosen);
+  plan->unused = UnusedOf(naming, like);
   if (plan->arrays.empty()) {
     return WithHint(
         absl::NotFoundError("there are no arrays among these: values of other "
@@ -250,6 +281,7 @@ absl::StatusOr<int> RunExport(Session& session) {
   CKPTREE_RETURN_IF_ERROR(Choose(session.arguments(), format, &plan));
   RemoveAbandonedBeside(target);
   for (const std::string& why : plan.skipped) session.Note("left out: " + why);
+  for (const std::string& flag : plan.unused) session.Note(flag);
   {
     ProgressLine progress("export", session.error_terminal().is_terminal &&
                                         !session.arguments().Has("quiet"));

@@ -294,7 +294,8 @@ absl::StatusOr<int> GetFromFile(Session& session, const FileWord& word) {
   };
   if (path.empty()) {
     const absl::Status status = write(&session.out());
-    if (!status.ok() && !session.out().broken_pipe()) return status;
+    // What the output says is told where it is closed.
+    if (!status.ok() && !session.out().failed()) return status;
     return kExitOk;
   }
   RemoveAbandonedBeside(path);

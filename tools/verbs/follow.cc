@@ -24,6 +24,7 @@
 #include "tools/output/expression.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
+#include "tools/output/nearest.h"
 #include "tools/output/quantity.h"
 #include "tools/verbs/log_table.h"
 
@@ -263,7 +264,28 @@ class Follower {
     // Anew each time: the names of metrics become more.
     absl::StatusOr<Expression> alert = Expression::Parse(watch_.alert_text);
     if (!alert.ok()) return alert.status();
-    if (absl::Status status = alert->Bind(names); !status.ok()) return status;
+    if (absl::Status status = alert->Bind(names); !status.ok()) {
+      // What is no column may be a metric of a step to come, unless it is
+      // much like a column. The names that Bind() knows for texts are gone.
+      std::string missing;
+      for (const std::string& name : alert->Names()) {
+        if (missing.empty() && std::ranges::find(names, name) == names.end()) {
+          missing = name;
+        }
+      }
+      const std::string nearest = Nearest(missing, names);
+      const bool misspelt =
+          !nearest.empty() &&
+          std::ranges::find(metrics_, nearest) == metrics_.end();
+      if (missing.empty() || misspelt) return status;
+      if (!std::exchange(alert_waits_, true)) {
+        session_.Note(absl::StrFormat(
+            "no step has `%s` yet: --alert waits for one that has%s", missing,
+            nearest.empty() ? ""
+                            : absl::StrFormat(" (or is it `%s`?)", nearest)));
+      }
+      return absl::OkStatus();
+    }
     for (std::size_t r = 0; r < steps.size() && !first; ++r) {
       const absl::StatusOr<bool> holds =
           alert->Holds([&](std::string_view name) -> const Json& {
@@ -296,6 +318,7 @@ class Follower {
   const Watch watch_;
   const std::string branch_;
   std::vector<std::string> metrics_;
+  bool alert_waits_ = false;   // It was said that a name is of no step yet.
   std::uint64_t seen_ = 0;     // The newest version.
   std::int64_t highest_ = -1;  // Of the numbers of steps.
 };

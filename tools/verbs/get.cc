@@ -312,7 +312,8 @@ absl::StatusOr<int> RunGet(Session& session) {
   if (!options.to_file) {
     const absl::Status status =
         Getter(session, *step, *target, options, &session.out()).Run();
-    if (!status.ok() && !session.out().broken_pipe()) return status;
+    // What the output says is told where it is closed.
+    if (!status.ok() && !session.out().failed()) return status;
     return kExitOk;
   }
   RemoveAbandonedBeside(file);

@@ -18,6 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "schema/limits.h"
 #include "tools/files/open_file.h"
 #include "tools/line/command.h"
 #include "tools/line/table_flags.h"
@@ -130,6 +131,24 @@ class FilePutter {
   std::uint64_t bytes_ = 0;
 };
 
+// What the first part of the path of a leaf has to be.
+absl::Status CheckItem(const ArrayFile& file, const Path& path) {
+  const PathPart& item = path.parts().front();
+  const auto* name = std::get_if<std::string>(&item.key.value);
+  const bool plain = item.kind == PartKind::kDictKey && name != nullptr;
+  if (plain && name->size() <= std::size_t{schema::kMaxNameBytes}) {
+    return absl::OkStatus();
+  }
+  return WithHint(
+      absl::InvalidArgumentError(absl::StrFormat(
+          "%s: `%s` can be no name of a leaf: %s", Escape(file.path()),
+          path.Text(),
+          plain ? absl::StrFormat("its first part has more than %d bytes",
+                                  schema::kMaxNameBytes)
+                : "its first part is no plain name")),
+      "--under NAME saves what is in the file below that name");
+}
+
 // What a save would refuse of `file`, said before there is a store.
 absl::Status CheckArrays(const ArrayFile& file, const Path& under, bool skip) {
   std::vector<Path> paths;
@@ -149,6 +168,7 @@ absl::Status CheckArrays(const ArrayFile& file, const Path& under, bool skip) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "%s: %s", Escape(file.path()), std::string(valid.message())));
     }
+    CKPTREE_RETURN_IF_ERROR(CheckItem(file, paths.back()));
   }
   if (paths.empty()) {
     return absl::InvalidArgumentError(absl::StrFormat(

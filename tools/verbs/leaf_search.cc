@@ -15,7 +15,8 @@ namespace ckptree::tools {
 namespace {
 
 // What a condition may say of a leaf; with "prev." before it, of the same leaf
-// in the listed step before. The first ones are told without its record.
+// in the listed step before, as it may of steps and their metrics. The first
+// ones are told without its record.
 constexpr std::string_view kLeafNames[] = {
     "key",  "kind", "dtype", "shape", "bytes", "since", "count", "l2",
     "mean", "std",  "min",   "max",   "nan",   "inf",   "zeros"};
@@ -33,6 +34,10 @@ constexpr std::size_t kFewSteps = 16;
 bool IsLeafName(std::string_view name) {
   return std::find(std::begin(kLeafNames), std::end(kLeafNames), name) !=
          std::end(kLeafNames);
+}
+
+bool IsOfLeafBefore(std::string_view name) {
+  return name.starts_with(kBefore) && IsLeafName(name.substr(kBefore.size()));
 }
 
 // Null where a step has no such value. Its own names go before metrics.
@@ -156,6 +161,10 @@ absl::Status LeafSearch::Bind(const std::vector<StepInfo>& steps) {
       names.push_back("metrics." + metric);
     }
   }
+  for (std::size_t i = std::size(kLeafNames) * 2, end = names.size(); i < end;
+       ++i) {
+    names.push_back(std::string(kBefore) + names[i]);
+  }
   return WithHint(condition_.Bind(names), kWhereHint);
 }
 
@@ -172,7 +181,7 @@ bool LeafSearch::CannotHold(const StepInfo& info) const {
                 (name == "nan" || name == "inf") && info.nonfinite_leaves == 0;
             return is_none ? none : nullptr;
           }
-          if (name.starts_with(kBefore)) return nullptr;
+          if (IsOfLeafBefore(name)) return nullptr;
           const auto value = step_values_.find(name);
           return value == step_values_.end() ? &Nothing() : &value->second;
         });
@@ -182,10 +191,15 @@ bool LeafSearch::CannotHold(const StepInfo& info) const {
 }
 
 std::map<std::string, Json, std::less<>> LeafSearch::StepValues(
-    const StepInfo& info) const {
+    const StepInfo& info, const StepInfo* before) const {
   std::map<std::string, Json, std::less<>> values;
   for (const std::string& name : step_names_) {
-    values.emplace(name, StepValue(name, info));
+    Json value = StepValue(name, info);
+    // A metric may be called so, too.
+    if (value.is_null() && name.starts_with(kBefore) && before != nullptr) {
+      value = StepValue(std::string_view(name).substr(kBefore.size()), *before);
+    }
+    values.emplace(name, std::move(value));
   }
   return values;
 }
@@ -197,8 +211,9 @@ void LeafSearch::LoadHistories(const Store& store,
       std::find(names_.begin(), names_.end(), "since") != names_.end();
   if (by_step) return;
   std::size_t opened = 0;
+  const StepInfo* before = nullptr;
   for (const StepInfo& info : steps) {
-    step_values_ = StepValues(info);
+    step_values_ = StepValues(info, std::exchange(before, &info));
     opened += CannotHold(info) ? 0 : 1;
     if (opened == kFewSteps) break;
   }
@@ -248,12 +263,13 @@ absl::Status LeafSearch::Look(const Store& store,
   bool before_is_loaded = false;
   for (const StepInfo& info : steps) {
     if (Interrupted()) return absl::CancelledError("interrupted");
-    step_values_ = StepValues(info);
+    step_values_ = StepValues(info, before);
     changed_since_ += info.changed_leaves;
     if (!of_leaves_) {
       CKPTREE_ASSIGN_OR_RETURN(const bool holds, Holds(nullptr));
       if (holds) Hit(info, "", &steps_found_);
       ++looked_;
+      before = &info;
       continue;
     }
     // The newest one is asked in any case: what is wrong with a condition is
@@ -372,7 +388,7 @@ absl::StatusOr<bool> LeafSearch::Holds(const Leaf* leaf) const {
   const absl::StatusOr<bool> holds =
       condition_.Holds([&](std::string_view name) -> const Json& {
         const Values* values = leaf == nullptr ? nullptr : &leaf->values;
-        if (name.starts_with(kBefore)) {
+        if (IsOfLeafBefore(name)) {
           name.remove_prefix(kBefore.size());
           values = before;
         } else if (leaf == nullptr || !IsLeafName(name)) {

@@ -75,7 +75,7 @@ class LeafSearch {
   absl::Status Bind(const std::vector<StepInfo>& steps);
   // What the condition asks of a step.
   std::map<std::string, Json, std::less<>> StepValues(
-      const StepInfo& info) const;
+      const StepInfo& info, const StepInfo* before) const;
   // Of a few leaves, all that they were in `steps` at once: without opening a
   // step. Whatever is wrong, the steps say it.
   void LoadHistories(const Store& store, const std::vector<StepInfo>& steps);

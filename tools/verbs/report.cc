@@ -79,9 +79,14 @@ absl::StatusOr<int> RunReport(Session& session) {
   if (absl::Status status = CheckKeys(**store, options); !status.ok()) {
     return status;
   }
-  const Interruptible interruptible;
-  const absl::StatusOr<std::string> data = GatherReport(**store, options);
+  absl::StatusOr<std::string> data;
+  {
+    const Interruptible interruptible;
+    data = GatherReport(**store, options);
+  }
   if (!data.ok()) return data.status();
+  // From here on a signal ends the process: a pipe may wait for its reader.
+  if (Interrupted()) return absl::CancelledError("interrupted");
   const absl::StatusOr<std::string> page = MakePage(*data);
   if (!page.ok()) return page.status();
   if (path.empty()) {

@@ -30,6 +30,23 @@ std::string TagsText(const std::vector<StepInfo>& steps) {
                          absl::StrJoin(tags, ", "));
 }
 
+// "step 100", "the steps 100, 200 and 300", "the 8 steps 100, 200, ... 800".
+std::string NamesText(const std::vector<StepInfo>& steps) {
+  const auto name = [&](std::size_t i) {
+    return StepText(steps[i].branch, steps[i].step);
+  };
+  if (steps.size() == 1) return "step " + name(0);
+  constexpr std::size_t kMostNamed = 5;
+  const bool all = steps.size() <= kMostNamed;
+  std::string text =
+      all ? "the steps " : absl::StrFormat("the %d steps ", steps.size());
+  const std::size_t listed = all ? steps.size() - 1 : 2;
+  for (std::size_t i = 0; i < listed; ++i) {
+    absl::StrAppendFormat(&text, "%s%s", i == 0 ? "" : ", ", name(i));
+  }
+  return text + (all ? " and " : ", ... ") + name(steps.size() - 1);
+}
+
 // Nothing is removed where one of them is to stay.
 absl::Status CheckMayGo(const Session& session,
                         const std::vector<StepInfo>& steps) {
@@ -89,8 +106,7 @@ absl::StatusOr<int> RunRm(Session& session) {
     return status;
   }
   if (asks && !steps->empty() &&
-      !session.Ask("remove " + CountText(steps->size(), "step", "steps") +
-                   TagsText(*steps))) {
+      !session.Ask("remove " + NamesText(*steps) + TagsText(*steps))) {
     session.Note("nothing was removed");
     return kExitNegative;
   }

@@ -258,15 +258,20 @@ Cell CellOf(sqlite3_stmt* row, int column) {
 }
 
 absl::Status WrongQuery(sqlite3* database, const std::string& query) {
-  std::string message = sqlite3_errmsg(database);
+  absl::Status status = absl::InvalidArgumentError(
+      absl::StrFormat("the query: %s", sqlite3_errmsg(database)));
   const int at = sqlite3_error_offset(database);
   if (at >= 0 && static_cast<std::size_t>(at) <= query.size() &&
       query.find('\n') == std::string::npos) {
     // The caret stands under the character, as those of conditions do.
-    message += "\n  " + query + "\n  " +
-               std::string(static_cast<std::size_t>(at), ' ') + "^";
+    const auto place = static_cast<std::size_t>(at);
+    const std::string head = Escape(std::string_view(query).substr(0, place));
+    const std::string tail = Escape(std::string_view(query).substr(place));
+    status = WithPlace(
+        std::move(status),
+        absl::StrFormat("  %s%s\n  %*s^", head, tail, DisplayWidth(head), ""));
   }
-  return WithHint(absl::InvalidArgumentError("the query: " + message),
+  return WithHint(std::move(status),
                   "`ckptree help sql` lists the tables and their columns");
 }
 

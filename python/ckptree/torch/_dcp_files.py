@@ -31,7 +31,7 @@ from torch.distributed.checkpoint.planner import ReadItem
 
 from ckptree.errors import CorruptionError, UnsupportedError
 from ckptree.torch._safetensors_files import is_plain_name
-from ckptree.torch._torch_files import arrays_of_numpy
+from ckptree.torch._torch_files import arrays_of_numpy, said_of
 
 METADATA = ".metadata"
 _SUFFIX = ".distcp"
@@ -115,7 +115,7 @@ def _refused(name: str, value: io.BytesIO, error: Exception) -> Exception:
     except Exception:
         names = []
     if not names:
-        return CorruptionError(f"{name}: it cannot be read: {error}")
+        return CorruptionError(f"{name}: it cannot be read: {said_of(error)}")
     return UnsupportedError(
         f"{name}: it asks for {', '.join(sorted(names))}, which is code: only "
         "data is read"
@@ -198,7 +198,7 @@ def _cause_of(folder: pathlib.Path, error: BaseException) -> BaseException:
         return type(cause)(f"{folder}: {cause}")
     if isinstance(cause, (MemoryError, KeyboardInterrupt, SystemExit)):
         return cause
-    return CorruptionError(f"{folder} is cut or damaged: {cause}")
+    return CorruptionError(f"{folder} is cut or damaged: {said_of(cause)}")
 
 
 def _metadata(folder: pathlib.Path) -> Metadata:

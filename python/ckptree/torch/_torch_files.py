@@ -63,14 +63,9 @@ def read(path: pathlib.Path) -> Any:
                 "data is read. Leave it out, or, if you trust it, allow its "
                 "classes by torch.serialization.safe_globals()"
             ) from error
-        # What PyTorch says of a pickle ends with how to execute it.
-        said = (
-            "its pickle is not whole"
-            if isinstance(error, pickle.UnpicklingError)
-            else str(error).strip().partition("\n")[0]
-        )
         raise CorruptionError(
-            f"{path} is cut or damaged, or no file of torch.save(): {said}"
+            f"{path} is cut or damaged, or no file of torch.save(): "
+            f"{said_of(error)}"
         ) from error
     most = max(_SMALL, path.stat().st_size)
     for name, tensor in _tensors_in(state, ""):
@@ -84,6 +79,17 @@ def read(path: pathlib.Path) -> Any:
                 "take. Save it without expand()"
             )
     return state
+
+
+def said_of(error: BaseException) -> str:
+    """What went wrong, in one line. What PyTorch says of a pickle ends with how
+    to execute it, which is left out."""
+    if isinstance(error, pickle.UnpicklingError):
+        return (
+            "its pickle is not whole, or has objects that are more than "
+            "arrays, which only running their code would read"
+        )
+    return str(error).strip().partition("\n")[0]
 
 
 # The most that a tensor may take whose elements share memory, where its file is

@@ -20,8 +20,10 @@ const rms = (values, counts) => {
   return all ? Math.sqrt(sum / all) : NaN;
 };
 const known0 = (values) => values.filter((value) => !Number.isNaN(value));
-const largest = (values) => known0(values).reduce((a, b) => Math.max(a, b),
-    NaN < 0 ? 0 : -Infinity);
+const largest = (values) => {
+  const all = known0(values);
+  return all.length ? all.reduce((a, b) => Math.max(a, b)) : NaN;
+};
 const MEASURES = {
   l2: {name: "L2 norm", log: true, hint: "The root of the sum of squares of " +
       "the finite elements.", of: (leaf, c) => run.grid.l2[run.cell(leaf, c)],
