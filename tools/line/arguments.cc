@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "tools/output/failure.h"
 #include "tools/output/nearest.h"
 #include "tools/output/terminal.h"
 
@@ -127,6 +128,14 @@ std::vector<std::string> Arguments::All(std::string_view flag) const {
 std::string Arguments::Get(std::string_view flag,
                            std::string_view otherwise) const {
   return Find(flag).value_or(std::string(otherwise));
+}
+
+absl::Status Arguments::CheckNoEmptyWord(std::string_view command) const {
+  if (std::ranges::find(words_, "") == words_.end()) return absl::OkStatus();
+  return WithHint(absl::InvalidArgumentError(absl::StrFormat(
+                      "`ckptree %s` cannot take an empty word", command)),
+                  "is a variable of the shell not set? What may be left out is "
+                  "left out whole");
 }
 
 absl::StatusOr<std::optional<std::int64_t>> Arguments::Number(

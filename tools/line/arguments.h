@@ -35,6 +35,9 @@ class Arguments {
   static absl::StatusOr<Arguments> Parse(std::span<const FlagSpec> flags,
                                          std::vector<std::string> words);
 
+  // kInvalidArgument where a word is empty, as an unset variable of a script
+  // is: it would be every step, or the latest.
+  absl::Status CheckNoEmptyWord(std::string_view command) const;
   const std::vector<std::string>& words() const { return words_; }
   bool Has(std::string_view flag) const;
   std::optional<std::string> Find(std::string_view flag) const;

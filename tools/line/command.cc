@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "tools/line/table_flags.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
@@ -473,15 +474,9 @@ absl::Status UnknownCommand(std::string_view name) {
 
 absl::Status CheckWords(const Command& command, const Arguments& arguments) {
   const int given = static_cast<int>(arguments.words().size());
-  // As an unset variable of a script: it would be every step, or the latest.
   // What is completed may be empty yet.
-  if (!command.hidden &&
-      std::ranges::find(arguments.words(), "") != arguments.words().end()) {
-    return WithHint(
-        absl::InvalidArgumentError(absl::StrFormat(
-            "`ckptree %s` cannot take an empty word", command.name)),
-        "is a variable of the shell not set? What may be left out is left out "
-        "whole");
+  if (!command.hidden) {
+    CKPTREE_RETURN_IF_ERROR(arguments.CheckNoEmptyWord(command.name));
   }
   if (given >= command.min_words && given <= command.max_words) {
     return absl::OkStatus();
@@ -509,11 +504,10 @@ absl::StatusOr<int> Run(const Command& command, std::vector<std::string> words,
     return status;
   }
   Session session(*std::move(arguments), out);
-  constexpr std::string_view kOverSteps[] = {
-      "backup", "blame",   "copy",   "diff", "du",   "find",
-      "hist",   "history", "report", "sql",  "stat", "verify"};
-  if (std::ranges::find(kOverSteps, command.name) != std::end(kOverSteps)) {
-    session.HoldListed();
+  for (const std::string_view over_steps :
+       {"backup", "blame", "copy", "diff", "du", "find", "hist", "history",
+        "report", "sql", "stat", "verify"}) {
+    if (command.name == over_steps) session.HoldListed();
   }
   return command.run(session);
 }

@@ -35,7 +35,7 @@ class Session {
   ByteSink& out() { return *out_; }
 
   // Of what looks at several steps and ends: where OpenStore() opens a store
-  // beside a trainer, that frees nothing meanwhile, so that each step that is
+  // beside a trainer, that frees nothing until then, so that each step that is
   // listed can be read.
   void HoldListed() { holds_listed_ = true; }
 
