@@ -132,6 +132,7 @@ ROWS = {
     "steps": ((3, "latest", [1.5], None), ()),
     "store": ((None, 3, "x", {}), ()),
     "tagged": FLAG,
+    "shared_folder": FLAG,
     "take_over": FLAG,
     "text": TEXT,
     "threads": (COUNT[0], (-1, 10**30)),
