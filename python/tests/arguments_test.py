@@ -43,7 +43,7 @@ ROWS = {
     "cast": ((None, 3, []), ("x",)),
     "chunk_bytes": (COUNT[0], (-1, 1, 10**30)),
     "classes": ((3, "x", [3], None), ()),
-    "coding": ((3, None), ("x",)),
+    "coding": ((3, []), ("x",)),
     "collect": FLAG,
     "collect_bytes_per_second": COUNT,
     "create": FLAG,
