@@ -175,19 +175,14 @@ absl::StatusOr<std::optional<std::uint64_t>> RankRemote::NewestEra(
     kv::ObjectStore& store, const std::string& uuid, const std::string& job) {
   const std::string prefix = OpenPrefix(uuid, job);
   std::optional<std::uint64_t> newest;
-  std::string after;
-  while (true) {
-    CKPTREE_ASSIGN_OR_RETURN(const kv::ObjectPage page,
-                             store.List(prefix, after, MessageCall()));
-    for (const kv::ObjectInfo& info : page.objects) {
-      std::uint64_t era = 0;
-      if (absl::SimpleAtoi(info.name.substr(prefix.size()), &era)) {
-        newest = std::max(newest.value_or(0), era);
-      }
-    }
-    if (!page.more || page.objects.empty()) return newest;
-    after = page.objects.back().name;
-  }
+  CKPTREE_RETURN_IF_ERROR(ForEachObject(
+      store, prefix, MessageCall, [&](const kv::ObjectInfo& info) {
+        std::uint64_t era = 0;
+        if (absl::SimpleAtoi(info.name.substr(prefix.size()), &era)) {
+          newest = std::max(newest.value_or(0), era);
+        }
+      }));
+  return newest;
 }
 
 std::string RankRemote::PartName(std::string_view attempt, std::uint32_t rank,
@@ -210,16 +205,11 @@ std::unique_ptr<MailSource> RankRemote::Read(const std::string& box) {
 absl::StatusOr<std::vector<std::string>> RankRemote::List() {
   const std::string prefix = above_ + "rank/";
   std::vector<std::string> names;
-  std::string after;
-  while (true) {
-    CKPTREE_ASSIGN_OR_RETURN(const kv::ObjectPage page,
-                             store_->List(prefix, after, MessageCall()));
-    for (const kv::ObjectInfo& info : page.objects) {
-      names.push_back(info.name.substr(prefix.size()));
-    }
-    if (!page.more || page.objects.empty()) return names;
-    after = page.objects.back().name;
-  }
+  CKPTREE_RETURN_IF_ERROR(ForEachObject(
+      *store_, prefix, MessageCall, [&](const kv::ObjectInfo& info) {
+        names.push_back(info.name.substr(prefix.size()));
+      }));
+  return names;
 }
 
 }  // namespace ckptree::internal

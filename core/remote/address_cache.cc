@@ -499,16 +499,9 @@ absl::Status CheckObjects(const CachedStore& cached, bool all,
   CKPTREE_RETURN_IF_ERROR(read);
   // After the rows: what they name was there by then.
   std::map<std::string, std::uint64_t> sizes;
-  for (bool more = true; more;) {
-    CKPTREE_ASSIGN_OR_RETURN(
-        const kv::ObjectPage page,
-        cached.store->List(RemoteSegmentPrefix(cached.uuid),
-                           sizes.empty() ? "" : sizes.rbegin()->first, call));
-    for (const kv::ObjectInfo& info : page.objects) {
-      sizes[info.name] = info.size;
-    }
-    more = page.more && !page.objects.empty();
-  }
+  CKPTREE_RETURN_IF_ERROR(ForEachObject(
+      *cached.store, RemoteSegmentPrefix(cached.uuid), [&call] { return call; },
+      [&sizes](const kv::ObjectInfo& info) { sizes[info.name] = info.size; }));
   for (const auto& [key, living] : rows.index().segments()) {
     const std::string name =
         RemoteSegmentName(cached.uuid, living.era, living.segment);

@@ -65,19 +65,6 @@ std::uint64_t EraOf(std::string_view name) {
              : 0;
 }
 
-absl::Status ForEachObject(
-    kv::ObjectStore& store, const std::string& prefix, const kv::Call& call,
-    absl::FunctionRef<void(const kv::ObjectInfo& object)> take) {
-  std::string after;
-  while (true) {
-    CKPTREE_ASSIGN_OR_RETURN(const kv::ObjectPage page,
-                             store.List(prefix, after, call));
-    for (const kv::ObjectInfo& info : page.objects) take(info);
-    if (!page.more || page.objects.empty()) return absl::OkStatus();
-    after = page.objects.back().name;
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<absl::Time> RemoteClock(kv::ObjectStore& store,
@@ -101,9 +88,10 @@ absl::Status RemoteCleaner::Sweep(RowIndex* index, const kv::Call& call) {
   const std::string above = HexOf(uuid_) + "/";
   const std::set<std::string> needed = index->Needed();
   std::map<std::string, std::uint64_t> sizes;  // Of those.
+  const auto same_call = [&call] { return call; };
   for (const std::string_view kind : {"segment/", "rows/", "run/", "index/"}) {
     CKPTREE_RETURN_IF_ERROR(
-        ForEachObject(*store_, above + std::string(kind), call,
+        ForEachObject(*store_, above + std::string(kind), same_call,
                       [&](const kv::ObjectInfo& object) {
                         std::string name = object.name.substr(above.size());
                         const std::uint64_t era = EraOf(name);
@@ -138,7 +126,7 @@ absl::Status RemoteCleaner::DeleteAttempts(const kv::Call& call) {
   const std::string above = HexOf(uuid_) + "/";
   std::vector<std::string> old;
   CKPTREE_RETURN_IF_ERROR(ForEachObject(
-      *store_, above + std::string(kAttempts), call,
+      *store_, above + std::string(kAttempts), [&call] { return call; },
       [&](const kv::ObjectInfo& object) {
         const std::uint64_t era =
             EraOf(std::string_view(object.name).substr(above.size()));

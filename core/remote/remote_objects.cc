@@ -170,6 +170,20 @@ absl::StatusOr<std::string> GetChecked(kv::ObjectStore& store,
   return *std::move(found);
 }
 
+absl::Status ForEachObject(
+    kv::ObjectStore& store, const std::string& prefix,
+    absl::FunctionRef<kv::Call()> next_call,
+    absl::FunctionRef<void(const kv::ObjectInfo& object)> take) {
+  std::string after;
+  while (true) {
+    CKPTREE_ASSIGN_OR_RETURN(const kv::ObjectPage page,
+                             store.List(prefix, after, next_call()));
+    for (const kv::ObjectInfo& info : page.objects) take(info);
+    if (!page.more || page.objects.empty()) return absl::OkStatus();
+    after = page.objects.back().name;
+  }
+}
+
 absl::StatusOr<std::optional<schema::RemoteStore>> FindRemoteStore(
     kv::ObjectStore& store, const kv::Call& call) {
   CKPTREE_ASSIGN_OR_RETURN(

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -66,6 +67,13 @@ absl::StatusOr<std::string> GetChecked(kv::ObjectStore& store,
                                        std::uint64_t bytes,
                                        const base::Digest& digest,
                                        const kv::Call& call);
+
+// Calls `take` with all objects whose names begin with `prefix`, in the order
+// of their names. Each request, of a page of them, is a `next_call`.
+absl::Status ForEachObject(
+    kv::ObjectStore& store, const std::string& prefix,
+    absl::FunctionRef<kv::Call()> next_call,
+    absl::FunctionRef<void(const kv::ObjectInfo& object)> take);
 
 // When a commit was made, by the clock of the store. kDataLoss: it is gone.
 absl::StatusOr<absl::Time> RemoteCommitTime(kv::ObjectStore& store,
