@@ -185,6 +185,7 @@ class StoreCopier {
                                to_->Steps(branch.name));
       for (const StepInfo& info : steps) theirs[branch.name][info.step] = info;
     }
+    absl::Status first;  // That would be replaced.
     for (Wanted& wanted : wanted_) {
       if (Cancelled()) return absl::CancelledError("interrupted");
       const auto& of_branch = theirs[wanted.info.branch];
@@ -202,15 +203,21 @@ class StoreCopier {
         continue;
       }
       wanted.overwrites = true;
-      if (options_.overwrite) continue;
-      return same.ok() ? absl::AlreadyExistsError(absl::StrFormat(
-                             "step %s is there with other values, saved %s; "
-                             "nothing was copied",
-                             NameOf(wanted.info),
-                             absl::FormatTime(absl::RFC3339_sec,
-                                              found->second.committed,
-                                              absl::UTCTimeZone())))
-                       : same.status();
+      absl::Status differs =
+          same.ok()
+              ? absl::AlreadyExistsError(absl::StrFormat(
+                    "step %s is there with other values, saved %s; "
+                    "nothing was copied",
+                    NameOf(wanted.info),
+                    absl::FormatTime(absl::RFC3339_sec, found->second.committed,
+                                     absl::UTCTimeZone())))
+              : same.status();
+      if (!options_.overwrite) return differs;
+      if (first.ok() && same.ok()) first = std::move(differs);
+    }
+    if (options_.of_same_store && !first.ok() &&
+        std::ranges::none_of(wanted_, &Wanted::there)) {
+      return first;
     }
     return Total();
   }

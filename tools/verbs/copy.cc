@@ -19,7 +19,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "base/status_macros.h"
 #include "ckptree/local_path.h"
 #include "tools/line/command.h"
 #include "tools/line/step_range.h"
@@ -271,24 +270,6 @@ std::string SummaryText(const CopyReport& report, bool dry_run,
   return text + "\n";
 }
 
-// A backup replaces steps that were saved again since, of its own store only:
-// of the steps that both have some are then the same.
-absl::Status CheckIsBackup(const Store& from, Store* to, CopyOptions options) {
-  if (to == nullptr) return absl::OkStatus();
-  options.dry_run = true;
-  options.overwrite = false;
-  const absl::Status differs = Copy(from, to, options).status();
-  if (!absl::IsAlreadyExists(differs)) return absl::OkStatus();
-  options.overwrite = true;
-  CKPTREE_ASSIGN_OR_RETURN(const CopyReport planned, Copy(from, to, options));
-  if (planned.CountOf(CopiedStep::Result::kThere) > 0) return absl::OkStatus();
-  return WithHint(
-      absl::FailedPreconditionError(absl::StrFormat(
-          "it is no backup of this store: %s", std::string(differs.message()))),
-      "name another place; or `ckptree copy SRC DST --overwrite`, which "
-      "replaces the steps there");
-}
-
 // Exit code of what is left out.
 int CodeOf(const CopyReport& report) {
   bool damaged = report.CountOf(CopiedStep::Result::kDamaged) > 0;
@@ -338,7 +319,8 @@ absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
     return status;
   }
   CopyOptions options;
-  options.overwrite = overwrite;
+  options.overwrite = overwrite || backup;
+  options.of_same_store = backup;
   options.dry_run = session.arguments().Has("dry-run");
   options.verify_all = session.arguments().Has("verify-all");
   if (!revs.empty()) {
@@ -353,13 +335,6 @@ absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
              : OpenDestination(session, to, options.dry_run);
   if (!store.ok()) return store.status();
   const bool ships = is_far && *store && !options.dry_run;
-  if (backup) {
-    if (absl::Status status =
-            CheckIsBackup(**from, *store ? &**store : nullptr, options);
-        !status.ok()) {
-      return status;
-    }
-  }
 
   absl::StatusOr<CopyReport> report;
   std::uint64_t copied = 0;
@@ -392,9 +367,12 @@ absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
   if (absl::IsAlreadyExists(report.status())) {
     return WithHint(
         absl::FailedPreconditionError(absl::StrFormat(
-            "%s: %s", Escape(to), std::string(report.status().message()))),
-        "--overwrite replaces it; `ckptree -C DST show` and "
-        "`ckptree -C SRC show` say what each is");
+            "%s%s: %s", Escape(to), backup ? " is no backup of this store" : "",
+            std::string(report.status().message()))),
+        backup ? "name another place; or `ckptree copy SRC DST --overwrite`, "
+                 "which replaces the steps there"
+               : "--overwrite replaces it; `ckptree -C DST show` and "
+                 "`ckptree -C SRC show` say what each is");
   }
   if (!report.ok()) return report.status();
   if (!closed.ok()) return closed;
@@ -441,7 +419,7 @@ absl::StatusOr<int> RunBackup(Session& session) {
     return WithHint(absl::InvalidArgumentError("the name of a store is empty"),
                     "`ckptree backup DST`");
   }
-  return CopyTo(session, session.words()[0], {}, /*overwrite=*/true,
+  return CopyTo(session, session.words()[0], {}, /*overwrite=*/false,
                 /*backup=*/true);
 }
 

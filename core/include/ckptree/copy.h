@@ -64,6 +64,9 @@ struct CopyOptions {
   // name another step than it did. Without this the first is kAlreadyExists,
   // and nothing is copied; the second is one of CopyReport::problems.
   bool overwrite = false;
+  // With `overwrite`: kAlreadyExists, and nothing is copied, where steps would
+  // be replaced and none is the same in both: `to` is of another store then.
+  bool of_same_store = false;
   // Change nothing. `to` may be null then: an empty store.
   bool dry_run = false;
   // Read back also the steps that were there already.
