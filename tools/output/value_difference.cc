@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,6 +20,11 @@ namespace {
 
 // Bytes of each array that are looked at together, where its rows allow it.
 constexpr std::int64_t kPieceBytes = 4 << 20;
+constexpr std::pair<const char*, const char*> kNonFinite[] = {
+    {"nan_before", "NAN BEFORE"},
+    {"nan_after", "NAN AFTER"},
+    {"inf_before", "INF BEFORE"},
+    {"inf_after", "INF AFTER"}};
 
 template <typename Whole>
 double Apart(const std::byte* before, const std::byte* after) {
@@ -102,6 +108,20 @@ void AddValueColumns(Table* table) {
         std::pair("changed_elements", "CHANGED ELEMENTS")}) {
     table->columns.push_back(
         {.name = name, .title = title, .right = true, .asked = true});
+  }
+}
+
+void AddNonFiniteColumns(Table* table) {
+  for (const auto& [name, title] : kNonFinite) {
+    table->columns.push_back({.name = name, .right = true, .asked = true});
+  }
+}
+
+void TitleNonFiniteColumns(Table* table) {
+  for (Column& column : table->columns) {
+    for (const auto& [name, title] : kNonFinite) {
+      if (column.name == name) column.title = title;
+    }
   }
 }
 

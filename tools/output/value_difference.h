@@ -51,6 +51,12 @@ absl::StatusOr<ValueDifference> CompareValues(
 // The columns of what --values asks for: max_abs, relative, changed_elements.
 void AddValueColumns(Table* table);
 
+// What of both sides is not finite, which no norm or difference has:
+// nan_before, nan_after, inf_before, inf_after. Without a title, which is for
+// tables in which there is any.
+void AddNonFiniteColumns(Table* table);
+void TitleNonFiniteColumns(Table* table);
+
 }  // namespace ckptree::tools
 
 #endif  // CKPTREE_TOOLS_OUTPUT_VALUE_DIFFERENCE_H_

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "ckptree/history.h"
@@ -80,16 +79,8 @@ absl::StatusOr<Table> DiffTable(const DiffReport& report, const Step& before,
   table.columns.push_back({.name = "before_value"});
   table.columns.push_back({.name = "after_value"});
   // Beside norms, which are of the finite elements.
-  const bool any_bad = HasNonFinite(report);
-  for (const char* name :
-       {"nan_before", "nan_after", "inf_before", "inf_after"}) {
-    std::string title = any_bad ? absl::AsciiStrToUpper(name) : "";
-    std::replace(title.begin(), title.end(), '_', ' ');
-    table.columns.push_back({.name = name,
-                             .title = std::move(title),
-                             .right = true,
-                             .asked = true});
-  }
+  AddNonFiniteColumns(&table);
+  if (HasNonFinite(report)) TitleNonFiniteColumns(&table);
   std::map<std::size_t, Computed> computed;  // By change; most have nothing.
   const auto has_scalar = [](const std::optional<LeafInfo>& leaf) {
     return leaf && HasScalar(*leaf);

@@ -2,7 +2,6 @@
 
 // `ckptree diff` where at least one side is a file of arrays.
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -14,7 +13,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "tools/line/command.h"
@@ -197,10 +195,7 @@ absl::StatusOr<int> DiffFiles(Session& session,
                    {.name = "bytes", .title = "SIZE", .right = true}};
   if (values) {
     AddValueColumns(&table);
-    for (const char* name :
-         {"nan_before", "nan_after", "inf_before", "inf_after"}) {
-      table.columns.push_back({.name = name, .right = true, .asked = true});
-    }
+    AddNonFiniteColumns(&table);
   }
   bool any_bad = false;
   const auto add = [&table, values](std::vector<Cell> row) {
@@ -261,11 +256,7 @@ absl::StatusOr<int> DiffFiles(Session& session,
                     "`ckptree ls FILE` lists those of a file");
   }
   // Beside differences, which are of the finite elements.
-  for (Column& column : table.columns) {
-    if (!any_bad || !column.title.empty()) continue;
-    column.title = absl::AsciiStrToUpper(column.name);
-    std::replace(column.title.begin(), column.title.end(), '_', ' ');
-  }
+  if (any_bad) TitleNonFiniteColumns(&table);
   const std::size_t differences = table.rows.size();
   const bool people = options.format == Format::kTable;
   table.extra = {
