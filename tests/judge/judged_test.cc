@@ -11,7 +11,8 @@
 //                              4 KiB of the others
 //   CKPTREE_TEST_SCALE=0.1     every tenth alone
 //   CKPTREE_TEST_SHAPE=flip    those of a shape alone, as the table names it
-//   CKPTREE_TEST_TABLE=1       the counts of each kind, shape and class
+//   CKPTREE_TEST_TABLE=1       the counts of each kind, shape and class, also
+//                              where nothing is wrong
 //   CKPTREE_TEST_SHOWN=1000    failures that are printed
 //   CKPTREE_TEST_STORES=DIR    stores are kept there, and used again
 //   CKPTREE_TEST_ONE='...'     a trial alone, as a failure prints it
@@ -224,12 +225,15 @@ class TrialJudgedTest : public ::testing::TestWithParam<std::string> {
     Note(trial, verb, Bad(trial, faults), text);
   }
 
+  // The table where somebody asks for it, or something is wrong; what is wrong
+  // comes before it, as a long output is shown without its middle.
   void Report() {
-    std::cout << table_.Text(Wanted("CKPTREE_TEST_TABLE") != nullptr)
-              << "trial judged, " << GetParam() << ": " << table_.Summary()
+    const bool whole = Wanted("CKPTREE_TEST_TABLE") != nullptr;
+    EXPECT_EQ(table_.wrong(), 0) << "the first of each sort:\n" << failures_;
+    if (whole || table_.wrong() != 0) std::cout << table_.Text(whole);
+    std::cout << "trial judged, " << GetParam() << ": " << table_.Summary()
               << "\n"
               << std::flush;
-    EXPECT_EQ(table_.wrong(), 0) << "the first of each sort:\n" << failures_;
   }
 
   TrialDirectory directory_;
