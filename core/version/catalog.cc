@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/version/row_scan.h"
@@ -287,18 +291,21 @@ void Catalog::SetDoubt(absl::Status doubt) {
   doubt_ = std::move(doubt);
 }
 
-absl::Status Catalog::MayCompare() const {
+absl::Status Catalog::MayCompare(std::optional<std::int64_t> newest) const {
+  std::string why;
   if (!doubt_.ok()) {
-    return absl::DataLossError(absl::StrFormat(
-        "nobody can say which step it is: %s; name the step, or run `ckptree "
-        "repair`",
-        doubt_.message()));
+    why = absl::StrCat(": ", doubt_.message());
+  } else if (!rows_.damage.empty()) {
+    why =
+        absl::StrFormat(", as rows of steps cannot be read (%s)", rows_.damage);
+  } else {
+    return absl::OkStatus();
   }
-  if (rows_.damage.empty()) return absl::OkStatus();
-  return absl::DataLossError(absl::StrFormat(
-      "nobody can say which step it is, as rows of steps cannot be read (%s); "
-      "name the step, or run `ckptree repair`",
-      rows_.damage));
+  if (newest) absl::StrAppendFormat(&why, "; the newest known is %d", *newest);
+  return absl::DataLossError(
+      absl::StrFormat("nobody can say which step it is%s; name the step, or "
+                      "run `ckptree repair`",
+                      why));
 }
 
 absl::Status Catalog::MayTakeNewest(std::uint32_t branch) const {
@@ -310,7 +317,8 @@ absl::Status Catalog::MayTakeNewest(std::uint32_t branch) const {
                     (!steps.empty() && bad->second < steps.rbegin()->first))) {
     return absl::OkStatus();
   }
-  return MayCompare();
+  if (steps.empty()) return MayCompare();
+  return MayCompare(steps.rbegin()->first);
 }
 
 absl::StatusOr<StepRecordPtr> Catalog::Resolve(

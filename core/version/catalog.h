@@ -188,7 +188,8 @@ class Catalog {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Why none of a branch's steps can be chosen by comparing all of them.
-  absl::Status MayCompare() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  absl::Status MayCompare(std::optional<std::int64_t> newest = {}) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // Why nobody can say which is the newest. The number of a step whose row does
   // not decode is in its key.
   absl::Status MayTakeNewest(std::uint32_t branch) const

@@ -111,6 +111,8 @@ TEST_F(EngineTest, WhereARowIsDamagedNoStepIsTheLatestOrTheBest) {
         const absl::StatusOr<StepInfo> latest = reader.Resolve(Latest());
         if (victim == 3) {
           EXPECT_PRED1(told, latest.status());
+          EXPECT_THAT(latest.status().message(),
+                      HasSubstr("the newest known is 2"));
           EXPECT_PRED1(told, reader.OpenStep(Latest()).status());
         } else {
           ASSERT_OK(latest);

@@ -52,12 +52,19 @@ struct Said {
 };
 
 // Commits that the texts say are missing. Nobody knows what was in one of which
-// no copy is left: it names one step, tag or removal.
+// no copy is left: it names one step, tag or removal. Where nobody can tell
+// whether there were later ones, it may be the one that a writer was killed
+// behind, before its second copy.
 std::size_t MissingCommits(const std::vector<std::string>& texts) {
   static const std::regex kSaid(
       "commits? ([0-9]+)(?: to ([0-9]+))? (?:was|were) acknowledged and");
+  static const std::regex kDoubt(
+      "nobody can tell whether commits after ([0-9]+) are missing");
   std::set<std::uint64_t> commits;
   for (const std::string& text : texts) {
+    if (std::smatch doubt; std::regex_search(text, doubt, kDoubt)) {
+      commits.insert(std::stoull(doubt[1]) + 1);
+    }
     for (std::sregex_iterator it(text.begin(), text.end(), kSaid), end;
          it != end; ++it) {
       const std::uint64_t first = std::stoull((*it)[1]);
