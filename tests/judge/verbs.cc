@@ -198,6 +198,16 @@ class Judgement {
     }
   }
 
+  // After two damages what is left may not say that it is all.
+  bool Doubts(const Said& said) const {
+    return damaged_.several &&
+           std::ranges::any_of(said.texts, [](const std::string& text) {
+             return text.find("nobody can tell") != std::string::npos ||
+                    text.find("both copies of the journal are gone") !=
+                        std::string::npos;
+           });
+  }
+
   // Holds what a store lacks against what the damage hit, and against what was
   // said of it.
   void Weigh(const std::vector<Lack>& lacks, const Said& said,
@@ -214,6 +224,12 @@ class Judgement {
           by_commit.insert(lack.key);
         }
         lack.named = by_commit.contains(lack.key);
+      }
+      // All steps are there, and which is the latest is not answered.
+      if (Doubts(said) && lack.kind == Lack::Kind::kGone &&
+          lack.text.find("nobody can say which step it is") !=
+              std::string::npos) {
+        lack.named = true;
       }
       const std::string text = absl::StrCat(where, ": ", lack.text);
       if (lack.kind == Lack::Kind::kWrong) verdict_.Add(kWrongBytes, text);
@@ -244,13 +260,7 @@ class Judgement {
     if (said.well == true && any) {
       verdict_.Add(kUnnamed, absl::StrCat(where, ": all is well, it says"));
     }
-    // What is left may not say that it is all.
-    const bool doubt =
-        damaged_.several &&
-        std::ranges::any_of(said.texts, [](const std::string& text) {
-          return text.find("nobody can tell") != std::string::npos;
-        });
-    if (said.well == false && !any && !doubt && where != "verify") {
+    if (said.well == false && !any && !Doubts(said) && where != "verify") {
       verdict_.Add(kOvertold,
                    absl::StrCat(where, ": not all is well, it says"));
     }
