@@ -151,6 +151,14 @@ TEST_F(LiveTest, EachVerbIsDoneByTheTrainer) {
   EXPECT_TRUE(report.findings.empty());
 }
 
+// A trainer that starts then goes by what LOCK says.
+TEST_F(LiveTest, ACommandWithoutATrainerSaysThatItIsBrief) {
+  ASSERT_EQ(Do({"tag", "v1", "300"}).code, 0);
+  EXPECT_THAT(ReadFile(own_ + "/LOCK"), HasSubstr("brief"));
+  Open();
+  EXPECT_THAT(ReadFile(own_ + "/LOCK"), Not(HasSubstr("brief")));
+}
+
 TEST_F(LiveTest, ManyAtOnceAreEachDoneOnce) {
   Open();
   std::vector<Running> running;

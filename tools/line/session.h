@@ -46,6 +46,8 @@ class Session {
   // With `create` it is made where the directory is absent or empty.
   absl::StatusOr<Store*> OpenStoreForWriting(
       bool create = false, absl::Duration lock_wait = absl::ZeroDuration());
+  // To close it soon: a trainer that starts until then waits.
+  absl::StatusOr<Store*> OpenStoreForAChange();
   const std::string& directory() const { return directory_; }
   // The directory that these would open. kNotFound where none is named.
   absl::StatusOr<std::string> FindDirectory() const;
@@ -75,7 +77,7 @@ class Session {
 
  private:
   absl::StatusOr<Store*> Open(bool read_only, bool create,
-                              absl::Duration lock_wait);
+                              absl::Duration lock_wait, bool brief);
   absl::Status Explain(absl::Status status, const StepSelector& selector);
 
   Arguments arguments_;
