@@ -53,6 +53,26 @@ TEST(ElideTest, KeepsBothEnds) {
   EXPECT_EQ(ElideMiddle("abcdef", 1, false), ".");
 }
 
+TEST(ErrorTextTest, CutsWhatIsTooLongInTheMiddle) {
+  const std::string word(130000, 'x');
+  const std::string text = ErrorText(
+      WithHint(absl::NotFoundError("no key `a" + word + "b` in step 7"),
+               "is `" + word + "` meant?"));
+  EXPECT_LT(text.size(), 1000u);
+  EXPECT_THAT(text, HasSubstr("no key `axxx"));
+  EXPECT_THAT(text, HasSubstr("xxxb` in step 7\n"));
+  EXPECT_THAT(text, HasSubstr("x` meant?\n"));
+  // One of many words, and one with a place.
+  std::string words;
+  for (int i = 0; i < 65000; ++i) words += "x ";
+  EXPECT_LT(ErrorText(absl::NotFoundError(words)).size(), 9000u);
+  EXPECT_EQ(ErrorText(WithPlace(WithHint(absl::NotFoundError("a"), "b"), word)),
+            "ckptree: a\n  b\n");
+  // A path that a system takes is whole.
+  const std::string path(900, 'p');
+  EXPECT_THAT(ErrorText(absl::NotFoundError(path)), HasSubstr(path));
+}
+
 TEST(QuantityTest, SizesAgesAndTimes) {
   EXPECT_EQ(SizeText(0), "0 B");
   EXPECT_EQ(SizeText(1023), "1023 B");

@@ -417,18 +417,7 @@ constexpr Command kCommands[] = {
 };
 
 void PrintError(const absl::Status& status) {
-  // The absl::string_view of a message is not the standard one.
-  const std::string message(status.message());
-  // One line, whatever names stand in it.
-  std::string text = absl::StrFormat("ckptree: %s\n", Escape(message));
-  if (const std::string place = PlaceOf(status); !place.empty()) {
-    absl::StrAppendFormat(&text, "%s\n", EscapeLines(place));
-  }
-  const std::string hint = HintOf(status);
-  if (!hint.empty()) {
-    absl::StrAppendFormat(&text, "  %s\n", Escape(hint));
-  }
-  std::fputs(text.c_str(), stderr);
+  std::fputs(ErrorText(status).c_str(), stderr);
 }
 
 // Flushes; the exit code, or what the failed output means.
