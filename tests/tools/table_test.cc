@@ -317,6 +317,73 @@ TEST(TableTest, ForPrograms) {
   EXPECT_EQ(json["rows"].size(), 2u);
 }
 
+TEST(TableTest, LaterRowsStandBelowTheFirst) {
+  Table table;
+  table.columns = {{.name = "step", .title = "STEP", .right = true},
+                   {.name = "loss", .title = "LOSS", .right = true},
+                   {.name = "notes", .title = "NOTES", .elide = true}};
+  const auto rows = [&](std::uint64_t step, const char* note) {
+    table.rows = {{CountCell(step), NumberCell(0.5), TextCell(note)}};
+    return table;
+  };
+  Layout layout;
+  EXPECT_THAT(Render(rows(100000, "a"), {}, {}, &layout),
+              IsOkAndHolds(std::string("  STEP  LOSS  NOTES\n"
+                                       "100000   0.5  a\n")));
+  EXPECT_THAT(Render(rows(7, "b"), {}, {}, &layout),
+              IsOkAndHolds(std::string("     7   0.5  b\n")));
+  // One that is wider is wide from then on.
+  EXPECT_THAT(Render(rows(7654321, "c"), {}, {}, &layout),
+              IsOkAndHolds(std::string("7654321   0.5  c\n")));
+  EXPECT_THAT(Render(rows(8, "d"), {}, {}, &layout),
+              IsOkAndHolds(std::string("      8   0.5  d\n")));
+  // Other columns begin anew, with their titles.
+  table.columns.insert(table.columns.begin() + 1, {.name = "acc"});
+  table.columns[1].title = "ACC";
+  table.rows = {{CountCell(9), NumberCell(1), NumberCell(2), TextCell("")}};
+  EXPECT_THAT(Render(table, {}, {}, &layout),
+              IsOkAndHolds(std::string("STEP  ACC  LOSS  NOTES\n"
+                                       "   9    1     2\n")));
+  // What had no room has none later, and that is said once.
+  Terminal narrow;
+  narrow.is_terminal = true;
+  narrow.width = 20;
+  layout = {};
+  ASSERT_OK_AND_ASSIGN(const std::string first,
+                       Render(table, {}, narrow, &layout));
+  EXPECT_THAT(first, HasSubstr("(--full also shows loss)"));
+  ASSERT_OK_AND_ASSIGN(const std::string second,
+                       Render(table, {}, narrow, &layout));
+  EXPECT_EQ(second, "   9    1\n");
+  // CSV has its line of titles once.
+  TableOptions options;
+  options.format = Format::kCsv;
+  layout = {};
+  EXPECT_THAT(Render(table, options, {}, &layout),
+              IsOkAndHolds(std::string("step,acc,loss,notes\n9,1.0,2.0,\n")));
+  EXPECT_THAT(Render(table, options, {}, &layout),
+              IsOkAndHolds(std::string("9,1.0,2.0,\n")));
+}
+
+TEST(TableTest, CsvKeepsLineEndsInQuotes) {
+  Table table;
+  table.columns = {{.name = "k\ney", .title = "KEY"}, {.name = "b"}};
+  table.rows = {{TextCell("a\r\n\"b\"\x1b"), TextCell("tab\there")}};
+  TableOptions options;
+  options.format = Format::kCsv;
+  EXPECT_THAT(Render(table, options, {}),
+              IsOkAndHolds(std::string("\"k\ney\",b\n"
+                                       "\"a\r\n\"\"b\"\"\\x1b\",tab\there\n")));
+  Terminal terminal;
+  terminal.is_terminal = true;
+  EXPECT_THAT(Render(table, options, terminal),
+              IsOkAndHolds(HasSubstr("\"a\\r\n\"\"b")));
+  options.format = Format::kTsv;
+  EXPECT_THAT(
+      Render(table, options, {}),
+      IsOkAndHolds(std::string("k\\ney\tb\na\\r\\n\"b\"\\x1b\ttab\\there\n")));
+}
+
 TEST(TableTest, JsonHidesNoControlCharacters) {
   EXPECT_EQ(JsonText(Json("a\xc2\x9b\xe2\x80\xae\x7fé"), false),
             R"("a\u009b\u202e\u007fé")");

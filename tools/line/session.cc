@@ -193,9 +193,10 @@ absl::StatusOr<StepInfo> Session::Resolve(const StepSelector& selector) {
   return info;
 }
 
-absl::Status Session::Print(Table table, const TableOptions& options) {
+absl::Status Session::Print(Table table, const TableOptions& options,
+                            Layout* layout) {
   const absl::StatusOr<std::string> text =
-      Render(std::move(table), options, terminal_);
+      Render(std::move(table), options, terminal_, layout);
   if (!text.ok()) return text.status();
   out_->Write(*text);
   return absl::OkStatus();

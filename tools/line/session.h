@@ -18,6 +18,7 @@
 #include "tools/line/address.h"
 #include "tools/line/arguments.h"
 #include "tools/output/byte_sink.h"
+#include "tools/output/printed_table.h"
 #include "tools/output/table.h"
 #include "tools/output/terminal.h"
 
@@ -64,8 +65,9 @@ class Session {
   absl::StatusOr<Step> OpenStep(const StepSelector& selector);
   absl::StatusOr<StepInfo> Resolve(const StepSelector& selector);
 
-  // Prints `table` as the flags say.
-  absl::Status Print(Table table, const TableOptions& options);
+  // Prints `table` as the flags say; `layout`: as of Render().
+  absl::Status Print(Table table, const TableOptions& options,
+                     Layout* layout = nullptr);
 
   // Asks yes or no. kFailedPrecondition where there is nobody to ask, with
   // `hint`.
