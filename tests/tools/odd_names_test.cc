@@ -5,10 +5,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "ckptree/store.h"
 #include "gmock/gmock.h"
@@ -109,7 +107,8 @@ TEST_F(OddNamesTest, NumbersWhoseDigitsAreNotThereAreMarked) {
   const Result result = Do({"stat"});
   EXPECT_EQ(result.code, 0) << result.err;
   std::string large, close;
-  for (const std::string_view line : absl::StrSplit(result.out, '\n')) {
+  const std::vector<std::string> lines = absl::StrSplit(result.out, '\n');
+  for (const std::string& line : lines) {
     if (line.starts_with("large")) large = line;
     if (line.starts_with("close")) close = line;
   }

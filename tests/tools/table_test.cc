@@ -338,31 +338,33 @@ TEST(TableTest, LaterRowsStandBelowTheFirst) {
   EXPECT_THAT(Render(rows(8, "d"), {}, {}, &layout),
               IsOkAndHolds(std::string("      8   0.5  d\n")));
   // Other columns begin anew, with their titles.
-  table.columns.insert(table.columns.begin() + 1, {.name = "acc"});
-  table.columns[1].title = "ACC";
-  table.rows = {{CountCell(9), NumberCell(1), NumberCell(2), TextCell("")}};
+  table.columns.insert(table.columns.begin() + 1,
+                       {.name = "acc", .title = "ACC", .right = true});
+  table.rows = {
+      {CountCell(9), NumberCell(1), NumberCell(2), TextCell("abcdefgh")}};
   EXPECT_THAT(Render(table, {}, {}, &layout),
               IsOkAndHolds(std::string("STEP  ACC  LOSS  NOTES\n"
-                                       "   9    1     2\n")));
+                                       "   9    1     2  abcdefgh\n")));
   // What had no room has none later, and that is said once.
   Terminal narrow;
   narrow.is_terminal = true;
-  narrow.width = 20;
+  narrow.width = 24;
   layout = {};
   ASSERT_OK_AND_ASSIGN(const std::string first,
                        Render(table, {}, narrow, &layout));
   EXPECT_THAT(first, HasSubstr("(--full also shows loss)"));
   ASSERT_OK_AND_ASSIGN(const std::string second,
                        Render(table, {}, narrow, &layout));
-  EXPECT_EQ(second, "   9    1\n");
+  EXPECT_EQ(second, "   9    1  abcdefgh\n");
   // CSV has its line of titles once.
   TableOptions options;
   options.format = Format::kCsv;
   layout = {};
+  EXPECT_THAT(
+      Render(table, options, {}, &layout),
+      IsOkAndHolds(std::string("step,acc,loss,notes\n9,1.0,2.0,abcdefgh\n")));
   EXPECT_THAT(Render(table, options, {}, &layout),
-              IsOkAndHolds(std::string("step,acc,loss,notes\n9,1.0,2.0,\n")));
-  EXPECT_THAT(Render(table, options, {}, &layout),
-              IsOkAndHolds(std::string("9,1.0,2.0,\n")));
+              IsOkAndHolds(std::string("9,1.0,2.0,abcdefgh\n")));
 }
 
 TEST(TableTest, CsvKeepsLineEndsInQuotes) {
