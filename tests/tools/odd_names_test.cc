@@ -40,6 +40,9 @@ class OddNamesTest : public CommandRunner {
       builder.Put(
           "close",
           {.dtype = DType::kFloat64, .shape = {2}, .data = close.data()});
+      const double small = 1e-200;
+      builder.Put("small",
+                  {.dtype = DType::kFloat64, .shape = {1}, .data = &small});
       builder.Tie("tied", "lr");
       for (const char* name : {"nan", "inf", "leaves", "step", "metrics.nan"}) {
         builder.SetMetric(name, of_step / 4);
@@ -68,8 +71,8 @@ TEST_F(OddNamesTest, AMetricThatIsNamedAsAColumnHidesNone) {
                  "nan,metrics.nan"}),
             "step,leaves,nan,metrics.step,metrics.leaves,metrics.metrics.nan,"
             "metrics.nan\n"
-            "2,3,0,0.5,0.5,0.5,0.5\n"
-            "1,3,0,0.25,0.25,0.25,0.25\n");
+            "2,4,0,0.5,0.5,0.5,0.5\n"
+            "1,4,0,0.25,0.25,0.25,0.25\n");
   EXPECT_EQ(Out({"log", "--where", "metrics.inf<0.3", "-o", "csv",
                  "--no-header", "--columns", "step"}),
             "1\n");
@@ -97,7 +100,7 @@ TEST_F(OddNamesTest, CsvKeepsLineEnds) {
   EXPECT_EQ(
       Out({"log", "-n", "1", "-o", "csv", "--columns", "step,note,two\nlines"}),
       "step,note,\"two\nlines\"\n"
-      "2,\"a \"\"note\"\",\r\nof two lines\",2\n");
+      "2,\"a \"\"note\"\",\r\nof two lines\",2.0\n");
   EXPECT_EQ(Out({"log", "-n", "1", "-o", "tsv", "--no-header", "--columns",
                  "step,note"}),
             "2\ta \"note\",\\r\\nof two lines\n");
@@ -106,15 +109,18 @@ TEST_F(OddNamesTest, CsvKeepsLineEnds) {
 TEST_F(OddNamesTest, NumbersWhoseDigitsAreNotThereAreMarked) {
   const Result result = Do({"stat"});
   EXPECT_EQ(result.code, 0) << result.err;
-  std::string large, close;
+  std::string large, close, small;
   const std::vector<std::string> lines = absl::StrSplit(result.out, '\n');
   for (const std::string& line : lines) {
     if (line.starts_with("large")) large = line;
     if (line.starts_with("close")) close = line;
+    if (line.starts_with("small")) small = line;
   }
   EXPECT_THAT(large, AllOf(HasSubstr(" >1e154 "), HasSubstr(" ~"),
                            Not(HasSubstr("inf"))));
   EXPECT_THAT(close, AllOf(HasSubstr(" ~"), Not(HasSubstr(">"))));
+  // Of one element the deviation is zero, whatever its square.
+  EXPECT_THAT(small, AllOf(HasSubstr(" <1e-150 "), Not(HasSubstr("~"))));
   const nlohmann::json json =
       nlohmann::json::parse(Out({"stat", "large", "--json"}));
   EXPECT_EQ(json["arrays"][0]["l2"], "Infinity");
@@ -122,11 +128,11 @@ TEST_F(OddNamesTest, NumbersWhoseDigitsAreNotThereAreMarked) {
 
 TEST_F(OddNamesTest, ALeafIsCountedByOneDefinition) {
   EXPECT_EQ(nlohmann::json::parse(Out({"log", "--json"}))["steps"][0]["leaves"],
-            3);
-  EXPECT_THAT(Out({"verify", "2"}), HasSubstr(" 3 leaves,"));
-  // Of the four names one is of a tie.
+            4);
+  EXPECT_THAT(Out({"verify", "2"}), HasSubstr(" 4 leaves,"));
+  // Of the five names one is of a tie.
   EXPECT_THAT(Out({"diff", "2", "2"}),
-              HasSubstr("no difference, 3 leaves are the same"));
+              HasSubstr("no difference, 4 leaves are the same"));
 }
 
 TEST_F(OddNamesTest, ADroppedBranchIsToldWhereOthersBegan) {

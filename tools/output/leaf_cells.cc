@@ -26,6 +26,7 @@ void MarkNorm(const Statistics& statistics, Cell* cell) {
 }
 
 void MarkDeviation(const Statistics& statistics, Cell* cell) {
+  if (statistics.min == statistics.max) return;  // It is zero.
   const double deviation = statistics.std_dev();
   // By statistics.h: there it has few right digits, or none.
   const bool few =
