@@ -86,6 +86,8 @@ struct Options {
 
   // How long kReadWrite waits for another process to give the store up.
   std::int64_t lock_wait_ms = 0;
+  // Of kReadWrite: see StoreLock::Acquire().
+  bool brief = false;
 };
 
 }  // namespace ckptree::kv

@@ -19,6 +19,7 @@ namespace ckptree::kv {
 struct LockHolder {
   std::int64_t pid = 0;
   std::string host;
+  bool brief = false;  // It makes one change and goes.
 };
 
 // A registry by (device, inode) of the directory inside this process, and an
@@ -31,9 +32,14 @@ class StoreLock {
   // kUnavailable, naming pid and host, where another handle or process has it
   // after `wait_ms`. kFailedPrecondition where the directory is another user's
   // (see CheckOwner), or LOCK is a link or has other names: it is written to.
+  //
+  // A holder that said it is `brief` is waited for kBriefWaitMs, also where
+  // `wait_ms` is less: a trainer does not fail because of a command that sets a
+  // tag. Not by one who is brief itself.
   static absl::StatusOr<std::unique_ptr<StoreLock>> Acquire(
       const std::string& directory, std::int64_t wait_ms,
-      int permissions = 0666);
+      int permissions = 0666, bool brief = false);
+  static constexpr std::int64_t kBriefWaitMs = 10'000;
 
   // The holder in another process or this one, or nothing. Takes no lock.
   static absl::StatusOr<std::optional<LockHolder>> Probe(

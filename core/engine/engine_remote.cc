@@ -21,6 +21,7 @@ kv::Options Engine::PlainKvOptions(const EngineOptions& options) {
   kv_options.file_system = options.file_system;
   kv_options.shared_folder = options.shared_folder;
   kv_options.lock_wait_ms = absl::ToInt64Milliseconds(options.store.lock_wait);
+  kv_options.brief = options.store.brief;
   kv_options.segment_space = SpaceOfSegment;
   kv_options.index_is_whole = AllSegmentsAreThere;
   kv_options.permissions = options.store.permissions;

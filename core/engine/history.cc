@@ -371,7 +371,9 @@ absl::StatusOr<DiffReport> Diff(const Step& before, const Step& after,
             const bool same, SameValue(before, a.infos[i], a.details[i], after,
                                        b.infos[j], b.details[j]));
         if (same) {
-          report.same += IsNone(a.infos[i]) ? 0 : 1;
+          // Of a tie the kind is that of its value.
+          const bool leaf = !IsNone(a.infos[i]) && !a.infos[i].tie_to;
+          report.same += leaf ? 1 : 0;
           ++i;
           ++j;
           continue;

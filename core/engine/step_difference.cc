@@ -276,9 +276,13 @@ absl::StatusOr<MaybeDifferent> InOneStore(const StepReader& before,
   CKPTREE_ASSIGN_OR_RETURN(found.before, Values(before, glob));
   CKPTREE_ASSIGN_OR_RETURN(found.after, Values(after, glob));
   const auto drop = [&paths](std::vector<LeafInfo>* leaves) {
-    return std::erase_if(*leaves, [&paths](const LeafInfo& leaf) {
-      return !paths.contains(leaf.path.Encode());
+    std::uint64_t dropped = 0;
+    std::erase_if(*leaves, [&](const LeafInfo& leaf) {
+      if (paths.contains(leaf.path.Encode())) return false;
+      if (leaf.is_leaf()) ++dropped;
+      return true;
     });
+    return dropped;
   };
   found.same = drop(&found.before);
   drop(&found.after);

@@ -85,8 +85,11 @@ void RegisterForkHandlers() {
   static_cast<void>(registered);
 }
 
-std::string FormatHolder() {
-  return absl::StrFormat("pid %d\nhost %s\n", getpid(), HostName());
+constexpr std::string_view kBriefLine = "brief";
+
+std::string FormatHolder(bool brief) {
+  return absl::StrFormat("pid %d\nhost %s\n%s%s", getpid(), HostName(),
+                         brief ? kBriefLine : "", brief ? "\n" : "");
 }
 
 // Empty fields where the holder has not written its name yet.
@@ -102,6 +105,8 @@ LockHolder ReadHolder(int fd) {
       std::from_chars(line.data() + 4, line.data() + line.size(), holder.pid);
     } else if (line.starts_with("host ")) {
       holder.host = line.substr(5);
+    } else if (line == kBriefLine) {
+      holder.brief = true;
     }
     text.remove_prefix(std::min(text.size(), line.size() + 1));
   }
@@ -114,10 +119,11 @@ absl::Status HeldBy(const std::string& directory, const LockHolder& holder) {
                       directory, holder.pid, holder.host));
 }
 
-// One attempt. kUnavailable where somebody holds it, kAborted where LOCK was
+// One attempt. kUnavailable where `other` holds it, kAborted where LOCK was
 // replaced in between.
 absl::StatusOr<HeldLock> TryAcquire(const std::string& directory,
-                                    int permissions) {
+                                    int permissions, bool brief,
+                                    LockHolder* other) {
   const Descriptor folder(OpenAt(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY));
   struct stat status;
   if (folder.get() < 0 || fstat(folder.get(), &status) != 0) {
@@ -128,8 +134,12 @@ absl::StatusOr<HeldLock> TryAcquire(const std::string& directory,
   // Held over the attempt: opening and locking do not wait for anybody.
   Registry& registry = TheRegistry();
   const std::lock_guard<std::mutex> guard(registry.mutex);
-  if (registry.held.contains(identity)) {
-    return HeldBy(directory, {.pid = getpid(), .host = HostName()});
+  if (const auto held = registry.held.find(identity);
+      held != registry.held.end()) {
+    *other = {.pid = getpid(),
+              .host = HostName(),
+              .brief = ReadHolder(held->second).brief};
+    return HeldBy(directory, *other);
   }
 
   Descriptor file(OpenAt(folder.get(), kLockName, O_RDWR | O_CREAT | O_NOFOLLOW,
@@ -146,7 +156,8 @@ absl::StatusOr<HeldLock> TryAcquire(const std::string& directory,
   if (!TryLock(file.get())) {
     const int error = errno;
     if (error == EAGAIN || error == EACCES) {
-      return HeldBy(directory, ReadHolder(file.get()));
+      *other = ReadHolder(file.get());
+      return HeldBy(directory, *other);
     }
     return ErrnoStatus(error,
                        absl::StrFormat("locking %s/%s", directory, kLockName));
@@ -164,7 +175,7 @@ absl::StatusOr<HeldLock> TryAcquire(const std::string& directory,
         directory, kLockName, status.st_nlink));
   }
   // The name is a courtesy: a full disk must not keep the owner out.
-  const std::string holder = FormatHolder();
+  const std::string holder = FormatHolder(brief);
   if (pwrite(file.get(), holder.data(), holder.size(), 0) < 0 ||
       ftruncate(file.get(), static_cast<off_t>(holder.size())) != 0) {
     errno = 0;
@@ -183,16 +194,19 @@ struct StoreLock::Impl {
 };
 
 absl::StatusOr<std::unique_ptr<StoreLock>> StoreLock::Acquire(
-    const std::string& directory, std::int64_t wait_ms, int permissions) {
+    const std::string& directory, std::int64_t wait_ms, int permissions,
+    bool brief) {
   RegisterForkHandlers();
   CKPTREE_RETURN_IF_ERROR(CheckOwner(directory));
+  const auto begun = std::chrono::steady_clock::now();
   // A clock of nanoseconds cannot tell longer than three centuries.
-  const auto deadline =
-      std::chrono::steady_clock::now() +
+  const auto wait =
       std::min(std::chrono::milliseconds(wait_ms),
                std::chrono::milliseconds(std::chrono::hours(24 * 365 * 100)));
   while (true) {
-    absl::StatusOr<HeldLock> locked = TryAcquire(directory, permissions);
+    LockHolder other;
+    absl::StatusOr<HeldLock> locked =
+        TryAcquire(directory, permissions, brief, &other);
     if (locked.ok()) {
       auto impl = std::make_unique<Impl>();
       std::error_code ignored;
@@ -202,8 +216,10 @@ absl::StatusOr<std::unique_ptr<StoreLock>> StoreLock::Acquire(
       return std::unique_ptr<StoreLock>(new StoreLock(std::move(impl)));
     }
     if (absl::IsAborted(locked.status())) continue;
+    const auto least = std::chrono::milliseconds(
+        other.brief && !brief ? kBriefWaitMs : std::int64_t{0});
     if (!absl::IsUnavailable(locked.status()) ||
-        std::chrono::steady_clock::now() >= deadline) {
+        std::chrono::steady_clock::now() - begun >= std::max(wait, least)) {
       return std::move(locked).status();
     }
     // A lock with a deadline does not exist, so ask again now and then.

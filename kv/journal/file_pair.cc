@@ -69,12 +69,39 @@ void FilePair::TellDamage(std::uint64_t covered, bool newest, bool crashed) {
   }
   CopyBytes& b = of(Copy::kB);
   if (closed() && b.bytes != nullptr && !b.sealed) Tell(b, b.at);
+  if (!crashed || (damage_of_b_.empty() && ragged_.empty())) return;
+  if (const auto wrong = WrongByteOfB(); wrong.has_value()) {
+    b_is_wrong_ = true;
+    ragged_.clear();
+    Tell(b, *wrong);
+  }
+}
+
+std::optional<std::uint64_t> FilePair::WrongByteOfB() const {
+  const CopyBytes& b = copies_[1];
+  if (b.bytes == nullptr) return std::nullopt;
+  // What is checked of it stands in one sector.
+  if (!b.preface.has_value() && b.view().size() >= kPrefaceBytes &&
+      !AllZero(b.view().substr(0, kPrefaceBytes))) {
+    return 0;
+  }
+  for (const JournalRecord& record : records_) {
+    if (record.b_place >= b.view().size()) continue;
+    const std::string right = EncodeRecord(record.header, record.rows);
+    const std::string_view there =
+        b.view().substr(record.b_place, right.size());
+    for (std::size_t i = 0; i < there.size(); ++i) {
+      if (there[i] != right[i] && there[i] != '\0') return record.b_place + i;
+    }
+  }
+  return std::nullopt;
 }
 
 void FilePair::Report(bool crashed, std::vector<std::string>* damage,
                       std::vector<std::string>* ragged) const {
   damage->insert(damage->end(), damage_.begin(), damage_.end());
-  std::vector<std::string>* const of_b = crashed ? ragged : damage;
+  std::vector<std::string>* const of_b =
+      crashed && !b_is_wrong_ ? ragged : damage;
   of_b->insert(of_b->end(), damage_of_b_.begin(), damage_of_b_.end());
   if (!ragged_.empty()) ragged->push_back(ragged_);
 }

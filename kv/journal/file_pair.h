@@ -88,8 +88,8 @@ class FilePair {
   void TellDamage(std::uint64_t covered, bool newest, bool crashed);
 
   // `crashed`: the session that wrote it did not seal its last file, and b may
-  // have holes where it was not synced. What may be that, or the end of b, goes
-  // to `ragged`.
+  // have holes where it was not synced: zeros. What may be that, or the end of
+  // b, goes to `ragged`.
   void Report(bool crashed, std::vector<std::string>* damage,
               std::vector<std::string>* ragged) const;
   // Takes the last record back where only a has it and a block of it is not
@@ -130,12 +130,17 @@ class FilePair {
 
   void Tell(CopyBytes& copy, std::uint64_t at);
 
+  // Where b has what no crash leaves: a byte that is neither that of its record
+  // nor zero.
+  std::optional<std::uint64_t> WrongByteOfB() const;
+
   const std::uint64_t file_;
   std::array<CopyBytes, 2> copies_;
   std::vector<JournalRecord> records_;
   std::vector<std::string> damage_;
   std::vector<std::string> damage_of_b_;
   std::string ragged_;
+  bool b_is_wrong_ = false;
 };
 
 }  // namespace ckptree::kv

@@ -79,6 +79,15 @@ class Reader {
       CKPTREE_RETURN_IF_ERROR(bytes.status());
       tip_ = DecodeTip(*bytes);
       if (!tip_.has_value()) in_tip = DecodePreface(*bytes);
+      // Zeros are of one that was never written, or not synced before a crash:
+      // what is checked stands in one sector. A writer may be about to write.
+      if (!tip_.has_value() && !in_tip.has_value() && !beside_writer_ &&
+          bytes->find_first_not_of('\0') != std::string::npos) {
+        content_.damage.push_back(
+            absl::StrFormat("journal/%s is damaged: it says nothing; the next "
+                            "open for writing makes it anew",
+                            std::string(kTipName)));
+      }
     }
     if (named.empty() && !tip_.has_value()) {
       if (covered_ > 0) {

@@ -181,7 +181,10 @@ absl::StatusOr<std::unique_ptr<JournalWriter>> JournalWriter::Create(
 
     const std::string tip_path = Join(writer->directory_, kTipName);
     const absl::StatusOr<std::uint64_t> size = FileSize(options, tip_path);
-    if (!size.ok() || *size != kPrefaceBytes) {
+    const absl::StatusOr<std::string> note =
+        ReadFile(options, tip_path, kPrefaceBytes);
+    if (!size.ok() || *size != kPrefaceBytes || !note.ok() ||
+        !DecodeTip(*note).has_value()) {
       CKPTREE_RETURN_IF_ERROR(
           WriteFile(options, tip_path, std::string(kPrefaceBytes, '\0')));
       CKPTREE_RETURN_IF_ERROR(SyncDirectory(options, writer->directory_));

@@ -96,7 +96,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(
   // Step 2.
   CKPTREE_ASSIGN_OR_RETURN(
       impl.lock, StoreLock::Acquire(impl.directory, options.lock_wait_ms,
-                                    options.permissions));
+                                    options.permissions, options.brief));
   impl.place->Watch(impl.lock);
   CKPTREE_RETURN_IF_ERROR(MayCreate(impl.directory, files));
 

@@ -354,7 +354,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(
   // Step 1.
   CKPTREE_ASSIGN_OR_RETURN(
       impl.lock, StoreLock::Acquire(impl.directory, options.lock_wait_ms,
-                                    options.permissions));
+                                    options.permissions, options.brief));
   impl.place->Watch(impl.lock);
   CKPTREE_RETURN_IF_ERROR(impl.OpenForWriting(*database, check));
   return database;

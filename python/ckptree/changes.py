@@ -245,7 +245,7 @@ class DiffReport(NamedTuple):
     before: str  # Selectors of the steps.
     after: str
     changes: Table[LeafChange]
-    same: int  # Leaves.
+    same: int  # Leaves, without ties.
 
     @property
     def added(self) -> list[str]:

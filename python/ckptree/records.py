@@ -46,7 +46,13 @@ class StepInfo(NamedTuple):
 
 
 class LeafStats(NamedTuple):
-    """Of all elements of an array; min to l2 of the finite ones."""
+    """Of all elements of an array; min to l2 of the finite ones.
+
+    mean, std and l2 come from two sums in double. l2 is inf where a double does
+    not hold the squares of elements (1e154 and more), and 0 where all are below
+    1e-162; std has few right digits, or none, there and where it is less than a
+    millionth of the mean.
+    """
 
     count: int  # type: ignore[assignment]  # Hides tuple.count().
     nan: int
@@ -216,7 +222,7 @@ class StepUsage(NamedTuple):
     version: int
     logical_bytes: int
     new_bytes: int
-    unique_bytes: int  # That go when this step alone is deleted.
+    unique_bytes: int  # That go when this step alone is deleted, with records.
     unique_stored_bytes: int  # What these take on the disk, about.
 
 

@@ -116,7 +116,8 @@ class Store(Reporting, Closing):
         They begin the same steps in the same order. Only rank 0 can change
         what was saved; to the others that is a StateError.
     lock_wait : float
-        Seconds to wait for another process that writes.
+        Seconds to wait for another process that writes. A command that changes
+        the store, as `ckptree tag` and `rm`, is waited for ten in any case.
     threads : int
         That hash, write and read, one per processor at most; 0: so many.
     staging_bytes : int

@@ -2,8 +2,10 @@
 
 // Two damages at once that the index, or the file of all rows, makes good.
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +29,7 @@ using ::ckptree::testing::IsOkAndHolds;
 using ::ckptree::testing::StatusIs;
 using schema::Space;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -238,6 +241,79 @@ TEST_F(EndOfJournalTest, AShortSecondCopyIsMendedByTheNextWriter) {
     }
     ASSERT_NO_FATAL_FAILURE(ExpectReadsAndWrites());
   }
+}
+
+// A crash leaves zeros, or less of it: a byte that is neither is damage.
+TEST_F(EndOfJournalTest, AFlippedByteOfASecondCopyIsNoCrash) {
+  ASSERT_NO_FATAL_FAILURE(MakeStore(/*closed=*/false));
+  const std::string b = Store() + "/journal/b-0000000002";
+  const std::uint64_t size = fs::file_size(b);
+  fs::rename(Store(), dir_ / "whole");
+  for (const bool zero : {true, false}) {
+    // In the preface, in the first record, in the last one.
+    for (const std::uint64_t at :
+         {std::uint64_t{20}, std::uint64_t{4100}, size - 1}) {
+      SCOPED_TRACE(::testing::Message() << zero << " " << at);
+      fs::remove_all(Store());
+      fs::copy(dir_ / "whole", Store(), fs::copy_options::recursive);
+      if (zero) {
+        const std::uint64_t sector = at / 512 * 512;
+        std::fstream file(b, std::ios::in | std::ios::out | std::ios::binary);
+        file.seekp(static_cast<std::streamoff>(sector));
+        file << std::string(std::min<std::uint64_t>(512, size - sector), '\0');
+      } else {
+        std::ifstream file(b, std::ios::binary);
+        file.seekg(static_cast<std::streamoff>(at));
+        // Not to a zero.
+        testing::FlipByte(b, at, file.peek() == 4 ? 8 : 4);
+      }
+      std::vector<std::string> ragged;
+      std::vector<std::string> damage;
+      {
+        ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+        damage = reader->CheckJournal(&ragged);
+      }
+      const auto names_b = Contains(HasSubstr("journal/b-0000000002"));
+      EXPECT_THAT(ragged,
+                  zero ? ::testing::Matcher<std::vector<std::string>>(names_b)
+                       : IsEmpty());
+      EXPECT_THAT(damage,
+                  zero ? ::testing::Matcher<std::vector<std::string>>(IsEmpty())
+                       : names_b);
+      ASSERT_OK_AND_ASSIGN(const auto writer, Open());
+      ExpectAll(*writer);
+      ASSERT_OK(writer->Close());
+    }
+  }
+}
+
+// The third word on what is the newest: no row is in it.
+TEST_F(EndOfJournalTest, ADamagedTipIsToldAndMadeAnew) {
+  ASSERT_NO_FATAL_FAILURE(MakeStore(/*closed=*/true));
+  const std::string tip = Store() + "/journal/tip";
+  std::vector<std::string> ragged;
+  // A crash of the machine leaves zeros: it is not synced.
+  std::ofstream(tip, std::ios::binary) << std::string(4096, '\0');
+  {
+    ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+    EXPECT_THAT(reader->CheckJournal(&ragged), IsEmpty());
+  }
+  std::ofstream(tip, std::ios::binary) << std::string(4096, 'x');
+  {
+    ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+    EXPECT_THAT(reader->CheckJournal(&ragged),
+                ElementsAre(HasSubstr("journal/tip is damaged")));
+  }
+  {
+    ASSERT_OK_AND_ASSIGN(const auto writer, Open());
+    ExpectAll(*writer);
+    EXPECT_THAT(writer->report().warnings,
+                Contains(HasSubstr("journal/tip is damaged")));
+    ASSERT_OK(writer->Close());
+  }
+  ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+  EXPECT_THAT(reader->CheckJournal(&ragged), IsEmpty());
+  EXPECT_THAT(ragged, IsEmpty());
 }
 
 // A file of all rows is known by what it says, whatever its name.

@@ -2,6 +2,7 @@
 
 // The writer's lock, whatever path or process comes to the store.
 
+#include <sys/inotify.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,6 +61,37 @@ TEST_F(StoreLockTest, NamesItsHolder) {
   lock.reset();
   EXPECT_EQ(*StoreLock::Probe(Store()), std::nullopt);
   EXPECT_OK(StoreLock::Acquire(Store(), 0));
+}
+
+// A trainer that starts while a command sets a tag.
+TEST_F(StoreLockTest, WhoIsBriefIsWaitedFor) {
+  auto lock = StoreLock::Acquire(Store(), 0, 0666, /*brief=*/true).value();
+  EXPECT_TRUE((*StoreLock::Probe(Store()))->brief);
+  const int watch = inotify_init1(IN_CLOEXEC);
+  ASSERT_GE(watch, 0);
+  ASSERT_GE(
+      inotify_add_watch(watch, (Store() + "/LOCK").c_str(), IN_CLOSE_WRITE), 0);
+  const pid_t child = fork();
+  if (child == 0) _exit(StoreLock::Acquire(Store(), 0).ok() ? 0 : 1);
+  // Each try that fails closes the file.
+  std::array<char, 4096> events{};
+  EXPECT_GT(read(watch, events.data(), events.size()), 0);
+  close(watch);
+  lock.reset();
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  // What a holder said is not true of the next one.
+  ASSERT_OK_AND_ASSIGN(lock, StoreLock::Acquire(Store(), 0));
+  EXPECT_FALSE((*StoreLock::Probe(Store()))->brief);
+  EXPECT_EQ(InChild([&] { return Held(Store()) ? 0 : 1; }), 0);
+}
+
+TEST_F(StoreLockTest, WhoIsBriefDoesNotWaitForOneWhoIs) {
+  ASSERT_OK_AND_ASSIGN(const auto lock,
+                       StoreLock::Acquire(Store(), 0, 0666, /*brief=*/true));
+  EXPECT_THAT(StoreLock::Acquire(Store(), 0, 0666, /*brief=*/true),
+              StatusIs(absl::StatusCode::kUnavailable));
 }
 
 TEST_F(StoreLockTest, OtherPathsLeadToTheSameLock) {

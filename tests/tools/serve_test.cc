@@ -283,6 +283,14 @@ TEST_F(ServeTest, ServesBesideATrainerUntilCtrlC) {
   EXPECT_THAT(Get("/..%2f..%2fetc/passwd" + Token()),
               HasSubstr("HTTP/1.1 404 "));
   EXPECT_THAT(Get("/metrics" + Token()), HasSubstr("ckptree_steps"));
+  // As who takes it for a proxy asks.
+  EXPECT_THAT(Get("http://localhost/metrics" + Token()),
+              HasSubstr("ckptree_steps"));
+  EXPECT_THAT(Get("HTTP://localhost" + Token()), HasSubstr("HTTP/1.1 200 "));
+  EXPECT_THAT(Get("http://evil.com/metrics" + Token()),
+              HasSubstr("HTTP/1.1 421 "));
+  EXPECT_THAT(Get("http://localhost/metrics" + Token(), "evil.com"),
+              HasSubstr("HTTP/1.1 421 "));
   // A part of it does not look like the whole.
   EXPECT_THAT(Get("/" + Token(), "localhost\r\nRange: bytes=0-8"),
               AllOf(HasSubstr("HTTP/1.1 206 "), EndsWith("\r\n\r\n<!DOCTYPE")));

@@ -53,6 +53,26 @@ TEST(ElideTest, KeepsBothEnds) {
   EXPECT_EQ(ElideMiddle("abcdef", 1, false), ".");
 }
 
+TEST(ErrorTextTest, CutsWhatIsTooLongInTheMiddle) {
+  const std::string word(130000, 'x');
+  const std::string text = ErrorText(
+      WithHint(absl::NotFoundError("no key `a" + word + "b` in step 7"),
+               "is `" + word + "` meant?"));
+  EXPECT_LT(text.size(), 1000u);
+  EXPECT_THAT(text, HasSubstr("no key `axxx"));
+  EXPECT_THAT(text, HasSubstr("xxxb` in step 7\n"));
+  EXPECT_THAT(text, HasSubstr("x` meant?\n"));
+  // One of many words, and one with a place.
+  std::string words;
+  for (int i = 0; i < 65000; ++i) words += "x ";
+  EXPECT_LT(ErrorText(absl::NotFoundError(words)).size(), 9000u);
+  EXPECT_EQ(ErrorText(WithPlace(WithHint(absl::NotFoundError("a"), "b"), word)),
+            "ckptree: a\n  b\n");
+  // A path that a system takes is whole.
+  const std::string path(900, 'p');
+  EXPECT_THAT(ErrorText(absl::NotFoundError(path)), HasSubstr(path));
+}
+
 TEST(QuantityTest, SizesAgesAndTimes) {
   EXPECT_EQ(SizeText(0), "0 B");
   EXPECT_EQ(SizeText(1023), "1023 B");
@@ -295,6 +315,75 @@ TEST(TableTest, ForPrograms) {
   EXPECT_EQ(json["schema"], "ckptree.sample/1");
   EXPECT_EQ(json["step"], 7);
   EXPECT_EQ(json["rows"].size(), 2u);
+}
+
+TEST(TableTest, LaterRowsStandBelowTheFirst) {
+  Table table;
+  table.columns = {{.name = "step", .title = "STEP", .right = true},
+                   {.name = "loss", .title = "LOSS", .right = true},
+                   {.name = "notes", .title = "NOTES", .elide = true}};
+  const auto rows = [&](std::uint64_t step, const char* note) {
+    table.rows = {{CountCell(step), NumberCell(0.5), TextCell(note)}};
+    return table;
+  };
+  Layout layout;
+  EXPECT_THAT(Render(rows(100000, "a"), {}, {}, &layout),
+              IsOkAndHolds(std::string("  STEP  LOSS  NOTES\n"
+                                       "100000   0.5  a\n")));
+  EXPECT_THAT(Render(rows(7, "b"), {}, {}, &layout),
+              IsOkAndHolds(std::string("     7   0.5  b\n")));
+  // One that is wider is wide from then on.
+  EXPECT_THAT(Render(rows(7654321, "c"), {}, {}, &layout),
+              IsOkAndHolds(std::string("7654321   0.5  c\n")));
+  EXPECT_THAT(Render(rows(8, "d"), {}, {}, &layout),
+              IsOkAndHolds(std::string("      8   0.5  d\n")));
+  // Other columns begin anew, with their titles.
+  table.columns.insert(table.columns.begin() + 1,
+                       {.name = "acc", .title = "ACC", .right = true});
+  table.rows = {
+      {CountCell(9), NumberCell(1), NumberCell(2), TextCell("abcdefgh")}};
+  EXPECT_THAT(Render(table, {}, {}, &layout),
+              IsOkAndHolds(std::string("STEP  ACC  LOSS  NOTES\n"
+                                       "   9    1     2  abcdefgh\n")));
+  // What had no room has none later, and that is said once.
+  Terminal narrow;
+  narrow.is_terminal = true;
+  narrow.width = 24;
+  layout = {};
+  ASSERT_OK_AND_ASSIGN(const std::string first,
+                       Render(table, {}, narrow, &layout));
+  EXPECT_THAT(first, HasSubstr("(--full also shows loss)"));
+  ASSERT_OK_AND_ASSIGN(const std::string second,
+                       Render(table, {}, narrow, &layout));
+  EXPECT_EQ(second, "   9    1  abcdefgh\n");
+  // CSV has its line of titles once.
+  TableOptions options;
+  options.format = Format::kCsv;
+  layout = {};
+  EXPECT_THAT(
+      Render(table, options, {}, &layout),
+      IsOkAndHolds(std::string("step,acc,loss,notes\n9,1.0,2.0,abcdefgh\n")));
+  EXPECT_THAT(Render(table, options, {}, &layout),
+              IsOkAndHolds(std::string("9,1.0,2.0,abcdefgh\n")));
+}
+
+TEST(TableTest, CsvKeepsLineEndsInQuotes) {
+  Table table;
+  table.columns = {{.name = "k\ney", .title = "KEY"}, {.name = "b"}};
+  table.rows = {{TextCell("a\r\n\"b\"\x1b"), TextCell("tab\there")}};
+  TableOptions options;
+  options.format = Format::kCsv;
+  EXPECT_THAT(Render(table, options, {}),
+              IsOkAndHolds(std::string("\"k\ney\",b\n"
+                                       "\"a\r\n\"\"b\"\"\\x1b\",tab\there\n")));
+  Terminal terminal;
+  terminal.is_terminal = true;
+  EXPECT_THAT(Render(table, options, terminal),
+              IsOkAndHolds(HasSubstr("\"a\\r\n\"\"b")));
+  options.format = Format::kTsv;
+  EXPECT_THAT(
+      Render(table, options, {}),
+      IsOkAndHolds(std::string("k\\ney\tb\na\\r\\n\"b\"\\x1b\ttab\\there\n")));
 }
 
 TEST(TableTest, JsonHidesNoControlCharacters) {

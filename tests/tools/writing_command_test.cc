@@ -239,5 +239,19 @@ TEST_F(WritingCommandTest, DamageIsOneForVerifyAndFiveForOthers) {
   EXPECT_EQ(Run({"-C", own, "log"}).code, 0);
 }
 
+TEST_F(WritingCommandTest, ADamagedTipOfTheJournalIsAFinding) {
+  const std::string own = scratch_ / "own";
+  MakeStore(own);
+  EXPECT_EQ(Run({"-C", own, "verify"}).code, 0);
+  std::ofstream(own + "/journal/tip", std::ios::binary)
+      << std::string(4096, 'x');
+  const Result result = Run({"-C", own, "verify"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.out, HasSubstr("journal/tip is damaged"));
+  EXPECT_THAT(result.out, HasSubstr("1 finding that no step is hurt by"));
+  EXPECT_EQ(Run({"repair", own, "--yes"}).code, 0);
+  EXPECT_EQ(Run({"-C", own, "verify"}).code, 0);
+}
+
 }  // namespace
 }  // namespace ckptree

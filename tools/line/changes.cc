@@ -85,7 +85,7 @@ absl::StatusOr<absl::Duration> Changes::Timeout() const {
 
 absl::StatusOr<bool> Changes::TakeOver() {
   session_.CloseStore();
-  const absl::StatusOr<Store*> store = session_.OpenStoreForWriting();
+  const absl::StatusOr<Store*> store = session_.OpenStoreForAChange();
   own_ = store.ok();
   if (own_) return true;
   if (!absl::IsUnavailable(store.status())) return store.status();
@@ -97,7 +97,7 @@ absl::StatusOr<bool> Changes::TakeOver() {
 absl::Status Changes::Open() {
   const absl::StatusOr<absl::Duration> timeout = Timeout();
   if (!timeout.ok()) return timeout.status();
-  const absl::StatusOr<Store*> store = session_.OpenStoreForWriting();
+  const absl::StatusOr<Store*> store = session_.OpenStoreForAChange();
   own_ = store.ok();
   if (own_ || !absl::IsUnavailable(store.status()) ||
       *timeout == absl::ZeroDuration()) {

@@ -242,7 +242,10 @@ constexpr Command kCommands[] = {
      kFindFlags, true, 1, 2, RunFind},
     {"stat", "[KEY...]", "the statistics of arrays",
      "KEY is an array, a subtree or a glob; nothing: all. Under the table:\n"
-     "how many elements there are, of each type. Reads no arrays.\n\n"
+     "how many elements there are, of each type. Reads no arrays: L2 and STD\n"
+     "are by the sums in their records. ~ before STD: few of its digits are\n"
+     "right, as it is less than a millionth of the mean. An L2 of >1e154 or\n"
+     "<1e-150: a double does not hold the squares.\n\n"
      "  ckptree stat\n"
      "  ckptree stat 'params/**/kernel' --sort -l2\n"
      "  ckptree stat params opt --rev 1200 --where 'zeros>count/2'",
@@ -294,9 +297,11 @@ constexpr Command kCommands[] = {
     {"du", "[REV...]", "what the steps cost",
      "NEW is what the save wrote, UNIQUE what goes when that step alone is\n"
      "removed; the rest of it is SHARED with others. Small leaves of one save\n"
-     "lie together, and go together: when no step needs any of them. With one\n"
-     "REV: its subtrees. With --free and any number of REVs, ranges too: what\n"
-     "removing them would free.\n\n"
+     "lie together, and go together: when no step needs any of them. SIZE and\n"
+     "NEW are of values alone, UNIQUE is also of the records that say where\n"
+     "they are: of many tiny leaves it is more than SIZE. With one REV: its\n"
+     "subtrees. With --free and any number of REVs, ranges too: what removing\n"
+     "them would free.\n\n"
      "  ckptree du\n"
      "  ckptree du latest --depth 2 --sort -unique_bytes\n"
      "  ckptree du --free 0..900",
@@ -417,18 +422,7 @@ constexpr Command kCommands[] = {
 };
 
 void PrintError(const absl::Status& status) {
-  // The absl::string_view of a message is not the standard one.
-  const std::string message(status.message());
-  // One line, whatever names stand in it.
-  std::string text = absl::StrFormat("ckptree: %s\n", Escape(message));
-  if (const std::string place = PlaceOf(status); !place.empty()) {
-    absl::StrAppendFormat(&text, "%s\n", EscapeLines(place));
-  }
-  const std::string hint = HintOf(status);
-  if (!hint.empty()) {
-    absl::StrAppendFormat(&text, "  %s\n", Escape(hint));
-  }
-  std::fputs(text.c_str(), stderr);
+  std::fputs(ErrorText(status).c_str(), stderr);
 }
 
 // Flushes; the exit code, or what the failed output means.

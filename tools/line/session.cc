@@ -68,7 +68,7 @@ Session::Session(Arguments arguments, ByteSink* out)
 
 absl::StatusOr<Store*> Session::OpenStore() {
   CKPTREE_ASSIGN_OR_RETURN(Store* const store,
-                           Open(true, false, absl::ZeroDuration()));
+                           Open(true, false, absl::ZeroDuration(), false));
   if (holds_listed_ && held_ == nullptr) {
     CKPTREE_ASSIGN_OR_RETURN(held_, internal::HoldListed(*store));
   }
@@ -77,7 +77,11 @@ absl::StatusOr<Store*> Session::OpenStore() {
 
 absl::StatusOr<Store*> Session::OpenStoreForWriting(bool create,
                                                     absl::Duration lock_wait) {
-  return Open(false, create, lock_wait);
+  return Open(false, create, lock_wait, false);
+}
+
+absl::StatusOr<Store*> Session::OpenStoreForAChange() {
+  return Open(false, false, absl::ZeroDuration(), true);
 }
 
 absl::StatusOr<std::string> Session::FindDirectory() const {
@@ -102,7 +106,7 @@ absl::StatusOr<std::string> Session::FindDirectory() const {
 }
 
 absl::StatusOr<Store*> Session::Open(bool read_only, bool create,
-                                     absl::Duration lock_wait) {
+                                     absl::Duration lock_wait, bool brief) {
   if (store_) return &*store_;
   absl::StatusOr<std::string> directory = FindDirectory();
   if (!directory.ok()) return directory.status();
@@ -111,6 +115,7 @@ absl::StatusOr<Store*> Session::Open(bool read_only, bool create,
   options.read_only = read_only;
   options.create_if_missing = create;
   options.lock_wait = lock_wait;
+  options.brief = brief;
   options.collect = false;  // What a command frees it says.
   options.log = [this](LogSeverity severity, std::string_view,
                        std::string_view text) {
@@ -188,9 +193,10 @@ absl::StatusOr<StepInfo> Session::Resolve(const StepSelector& selector) {
   return info;
 }
 
-absl::Status Session::Print(Table table, const TableOptions& options) {
+absl::Status Session::Print(Table table, const TableOptions& options,
+                            Layout* layout) {
   const absl::StatusOr<std::string> text =
-      Render(std::move(table), options, terminal_);
+      Render(std::move(table), options, terminal_, layout);
   if (!text.ok()) return text.status();
   out_->Write(*text);
   return absl::OkStatus();

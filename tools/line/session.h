@@ -18,6 +18,7 @@
 #include "tools/line/address.h"
 #include "tools/line/arguments.h"
 #include "tools/output/byte_sink.h"
+#include "tools/output/printed_table.h"
 #include "tools/output/table.h"
 #include "tools/output/terminal.h"
 
@@ -46,6 +47,8 @@ class Session {
   // With `create` it is made where the directory is absent or empty.
   absl::StatusOr<Store*> OpenStoreForWriting(
       bool create = false, absl::Duration lock_wait = absl::ZeroDuration());
+  // To close it soon: a trainer that starts until then waits.
+  absl::StatusOr<Store*> OpenStoreForAChange();
   const std::string& directory() const { return directory_; }
   // The directory that these would open. kNotFound where none is named.
   absl::StatusOr<std::string> FindDirectory() const;
@@ -62,8 +65,9 @@ class Session {
   absl::StatusOr<Step> OpenStep(const StepSelector& selector);
   absl::StatusOr<StepInfo> Resolve(const StepSelector& selector);
 
-  // Prints `table` as the flags say.
-  absl::Status Print(Table table, const TableOptions& options);
+  // Prints `table` as the flags say; `layout`: as of Render().
+  absl::Status Print(Table table, const TableOptions& options,
+                     Layout* layout = nullptr);
 
   // Asks yes or no. kFailedPrecondition where there is nobody to ask, with
   // `hint`.
@@ -75,7 +79,7 @@ class Session {
 
  private:
   absl::StatusOr<Store*> Open(bool read_only, bool create,
-                              absl::Duration lock_wait);
+                              absl::Duration lock_wait, bool brief);
   absl::Status Explain(absl::Status status, const StepSelector& selector);
 
   Arguments arguments_;

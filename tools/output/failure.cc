@@ -2,7 +2,9 @@
 
 #include "tools/output/failure.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -10,12 +12,33 @@
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_format.h"
+#include "tools/output/terminal.h"
 
 namespace ckptree::tools {
 namespace {
 
 constexpr char kHintUrl[] = "ckptree.tools/hint";
 constexpr char kPlaceUrl[] = "ckptree.tools/place";
+
+// `text`, one line, with its longest words and at last itself cut.
+std::string Shortened(std::string_view text) {
+  constexpr std::size_t kLongestWord = 1000;  // Some paths are as long.
+  constexpr int kOfLongWord = 200;
+  constexpr int kLongest = 8000;
+  std::string out;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    out += word.size() > kLongestWord
+               ? ElideMiddle(word, kOfLongWord, /*utf8=*/false)
+               : std::string(word);
+    text.remove_prefix(word.size());
+    const std::size_t spaces =
+        std::min(text.find_first_not_of(' '), text.size());
+    out.append(spaces, ' ');
+    text.remove_prefix(spaces);
+  }
+  return ElideMiddle(out, kLongest, /*utf8=*/false);
+}
 
 }  // namespace
 
@@ -68,6 +91,25 @@ absl::Status WithPlace(absl::Status status, std::string_view lines) {
 std::string PlaceOf(const absl::Status& status) {
   const auto place = status.GetPayload(kPlaceUrl);
   return place ? std::string(*place) : "";
+}
+
+std::string ErrorText(const absl::Status& status) {
+  // A place is a text with a mark below: of neither can a part be left out.
+  constexpr std::size_t kLongestPlace = 16000;
+  // The absl::string_view of a message is not the standard one.
+  const std::string message(status.message());
+  // One line, whatever names stand in it.
+  std::string text =
+      absl::StrFormat("ckptree: %s\n", Shortened(Escape(message)));
+  const std::string place = PlaceOf(status);
+  if (!place.empty() && place.size() <= kLongestPlace) {
+    absl::StrAppendFormat(&text, "%s\n", EscapeLines(place));
+  }
+  const std::string hint = HintOf(status);
+  if (!hint.empty()) {
+    absl::StrAppendFormat(&text, "  %s\n", Shortened(Escape(hint)));
+  }
+  return text;
 }
 
 int ExitCodeOf(const absl::Status& status) {

@@ -32,6 +32,11 @@ std::string HintOf(const absl::Status& status);
 absl::Status WithPlace(absl::Status status, std::string_view lines);
 std::string PlaceOf(const absl::Status& status);
 
+// What a person reads of `status`: its message, its place and its hint, each
+// fit for a terminal. An argument of 100 kB that stands in it is cut in the
+// middle.
+std::string ErrorText(const absl::Status& status);
+
 int ExitCodeOf(const absl::Status& status);
 
 // What the errno `error` says of `what`, which is fit for a terminal; with a

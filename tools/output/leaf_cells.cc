@@ -2,12 +2,41 @@
 
 #include "tools/output/leaf_cells.h"
 
+#include <cmath>
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace ckptree::tools {
+namespace {
+
+// Of finite numbers whose squares no double holds.
+bool SquaresAreLost(const Statistics& statistics) {
+  return std::isinf(statistics.sum_of_squares) ||
+         (statistics.sum_of_squares == 0 &&
+          (statistics.min < 0 || statistics.max > 0));
+}
+
+// People see how far the number can be true.
+void MarkNorm(const Statistics& statistics, Cell* cell) {
+  if (!SquaresAreLost(statistics)) return;
+  cell->text = statistics.sum_of_squares == 0 ? "<1e-150" : ">1e154";
+  cell->tone = Tone::kWarning;
+}
+
+void MarkDeviation(const Statistics& statistics, Cell* cell) {
+  if (statistics.min == statistics.max) return;  // It is zero.
+  const double deviation = statistics.std_dev();
+  // By statistics.h: there it has few right digits, or none.
+  const bool few =
+      deviation > 0 && deviation < 1e-6 * std::abs(statistics.mean());
+  if (!few && !SquaresAreLost(statistics)) return;
+  cell->text.insert(0, "~");
+  cell->tone = Tone::kWarning;
+}
+
+}  // namespace
 
 std::string ShapeText(const Shape& shape) {
   std::string text = "[";
@@ -46,7 +75,12 @@ Cell StatisticsCells::Of(std::string_view name) const {
   if (!statistics_) return NoCell();
   const Json value = StatisticOf(*statistics_, name);
   if (value.is_null()) return NoCell();
-  if (value.is_number_float()) return NumberCell(value.get<double>());
+  if (value.is_number_float()) {
+    Cell cell = NumberCell(value.get<double>());
+    if (name == "l2") MarkNorm(*statistics_, &cell);
+    if (name == "std") MarkDeviation(*statistics_, &cell);
+    return cell;
+  }
   Cell cell = CountCell(value.get<std::uint64_t>());
   if (name != "zeros" && value > 0) cell.tone = Tone::kBad;
   return cell;

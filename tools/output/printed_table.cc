@@ -50,20 +50,20 @@ bool Before(const Json& a, const Json& b, bool descending) {
   return descending ? b < a : a < b;
 }
 
-// What CSV and Markdown show of a value.
-std::string PlainText(const Json& value) {
+// What CSV and TSV show of a value; of control characters `keep` stay.
+std::string PlainText(const Json& value, std::string_view keep) {
   switch (value.type()) {
     case Json::value_t::null:
       return "";
     case Json::value_t::string:
-      return Escape(value.get_ref<const std::string&>());
+      return EscapeBut(value.get_ref<const std::string&>(), keep);
     case Json::value_t::number_float:
       return NumberText(value.get<double>());
     case Json::value_t::array: {
       std::string text;
       for (const Json& member : value) {
         if (!text.empty()) text += ' ';
-        text += PlainText(member);
+        text += PlainText(member, keep);
       }
       return text;
     }
@@ -74,7 +74,7 @@ std::string PlainText(const Json& value) {
 
 std::string Quoted(const std::string& text, char separator) {
   if (separator == '\t') return text;  // Escaped: holds none.
-  if (text.find_first_of(",\"") == std::string::npos) return text;
+  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
   std::string quoted = "\"";
   for (char c : text) {
     if (c == '"') quoted += '"';
@@ -85,7 +85,7 @@ std::string Quoted(const std::string& text, char separator) {
 
 std::string Separated(const Table& table, const ShownRows& rows,
                       const std::vector<std::size_t>& shown, bool header,
-                      char separator) {
+                      char separator, std::string_view keep) {
   std::string out;
   const auto line = [&](auto&& cell_text) {
     for (std::size_t i = 0; i < shown.size(); ++i) {
@@ -95,11 +95,11 @@ std::string Separated(const Table& table, const ShownRows& rows,
     out += '\n';
   };
   if (header) {
-    line([&](std::size_t c) { return Escape(table.columns[c].name); });
+    line([&](std::size_t c) { return EscapeBut(table.columns[c].name, keep); });
   }
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const std::vector<Cell>& row = rows[r];
-    line([&](std::size_t c) { return PlainText(row[c].value); });
+    line([&](std::size_t c) { return PlainText(row[c].value, keep); });
   }
   return out;
 }
@@ -260,9 +260,28 @@ std::vector<std::size_t> Fit(const Table& table, int room,
   return gone;
 }
 
+// The columns and widths of `layout`, of which those grow that must: what may
+// be shortened to fit a terminal is.
+void SetBelow(const Table& table, const Layout& layout, bool fits,
+              std::vector<std::size_t>* shown, std::vector<int>* widths) {
+  std::vector<std::size_t> kept;
+  std::vector<int> wide;
+  for (std::size_t i = 0; i < layout.shown.size(); ++i) {
+    const std::size_t place = layout.shown[i];
+    kept.push_back((*shown)[place]);
+    wide.push_back(fits && table.columns[kept.back()].elide
+                       ? layout.widths[i]
+                       : std::max(layout.widths[i], (*widths)[place]));
+  }
+  *shown = std::move(kept);
+  *widths = std::move(wide);
+}
+
 std::string ForPeople(const Table& table, const ShownRows& rows,
                       const std::vector<std::size_t>& columns,
-                      const TableOptions& options, const Terminal& terminal) {
+                      const TableOptions& options, const Terminal& terminal,
+                      bool below, Layout* layout) {
+  const bool header = options.header && !below;
   const auto title = [&](std::size_t c) {
     const Column& column = table.columns[c];
     // Of drawings.
@@ -280,7 +299,7 @@ std::string ForPeople(const Table& table, const ShownRows& rows,
   const auto widths_of = [&](bool fits) {
     std::vector<int> widths;
     for (std::size_t i = 0; i < columns.size(); ++i) {
-      int width = options.header ? DisplayWidth(title(columns[i])) : 0;
+      int width = header ? DisplayWidth(title(columns[i])) : 0;
       const bool all = fits || table.columns[columns[i]].right;
       for (const std::optional<Texts>& of_range : texts) {
         for (std::size_t r = 0; r < of_range->rows(); ++r) {
@@ -296,8 +315,10 @@ std::string ForPeople(const Table& table, const ShownRows& rows,
   std::vector<int> widths = widths_of(fits);
   std::vector<std::size_t> shown = columns;
   std::vector<std::size_t> gone;
-  // Of columns that were asked for none goes.
-  if (fits && !shown.empty()) {
+  if (below) {
+    SetBelow(table, *layout, fits, &shown, &widths);
+  } else if (fits && !shown.empty()) {
+    // Of columns that were asked for none goes.
     gone = Fit(table, terminal.width, &shown, &widths);
     if (!options.columns.empty() && !gone.empty()) {
       fits = false;
@@ -306,6 +327,12 @@ std::string ForPeople(const Table& table, const ShownRows& rows,
       widths = widths_of(false);
     }
   }
+  std::vector<std::size_t> places;  // Of `shown` among `columns`.
+  for (const std::size_t c : shown) {
+    places.push_back(static_cast<std::size_t>(
+        std::find(columns.begin(), columns.end(), c) - columns.begin()));
+  }
+  if (layout != nullptr) layout->shown = places, layout->widths = widths;
   const auto line = [&](std::string& out, auto&& cell) {
     std::size_t pending = 0;  // Spaces: written only where more follows.
     for (std::size_t i = 0; i < shown.size(); ++i) {
@@ -334,17 +361,12 @@ std::string ForPeople(const Table& table, const ShownRows& rows,
     out += '\n';
   };
   std::string out;
-  if (options.header) {
+  if (header) {
     std::vector<std::string> titles;
     for (const std::size_t c : shown) titles.push_back(title(c));
     line(out, [&](std::size_t i) {
       return Texts::One{titles[i], DisplayWidth(titles[i]), Tone::kHeading};
     });
-  }
-  std::vector<std::size_t> places;  // Of `shown` among `columns`.
-  for (const std::size_t c : shown) {
-    places.push_back(static_cast<std::size_t>(
-        std::find(columns.begin(), columns.end(), c) - columns.begin()));
   }
   std::vector<std::string> lines(ranges.size());
   OnRowThreads(ranges.size(), [&](std::size_t t) {
@@ -372,7 +394,7 @@ std::string ForPeople(const Table& table, const ShownRows& rows,
 }  // namespace
 
 absl::StatusOr<std::string> Render(Table table, const TableOptions& options,
-                                   const Terminal& terminal) {
+                                   const Terminal& terminal, Layout* layout) {
   if (!options.sort.empty()) {
     table.MakeRows();
     // What is wrong with a condition is said first.
@@ -405,6 +427,14 @@ absl::StatusOr<std::string> Render(Table table, const TableOptions& options,
     }
   }
 
+  bool below = false;
+  if (layout != nullptr) {
+    std::vector<std::string> names;
+    for (const std::size_t c : shown) names.push_back(table.columns[c].name);
+    below = names == layout->columns;
+    layout->columns = std::move(names);
+  }
+  const bool header = options.header && !below;
   if (json) {
     const bool lines = options.format == Format::kNdjson;
     std::string of_rows = JsonRows(table, *rows, shown, lines);
@@ -432,13 +462,15 @@ absl::StatusOr<std::string> Render(Table table, const TableOptions& options,
   }
   switch (options.format) {
     case Format::kCsv:
-      return Separated(table, *rows, shown, options.header, ',');
+      // Quoted, as RFC 4180 has it. A terminal obeys CR, whatever is around it.
+      return Separated(table, *rows, shown, header, ',',
+                       terminal.is_terminal ? "\n\t" : "\n\t\r");
     case Format::kTsv:
-      return Separated(table, *rows, shown, options.header, '\t');
+      return Separated(table, *rows, shown, header, '\t', "");
     case Format::kMarkdown:
       return Markdown(table, *rows, shown);
     default:
-      return ForPeople(table, *rows, shown, options, terminal);
+      return ForPeople(table, *rows, shown, options, terminal, below, layout);
   }
 }
 

@@ -69,36 +69,6 @@ bool IsPlain(std::string_view text) {
                      [](char c) { return c >= 0x20 && c < 0x7f; });
 }
 
-std::string EscapeBut(std::string_view text, std::string_view keep) {
-  if (IsPlain(text)) return std::string(text);
-  std::string out;
-  out.reserve(text.size());
-  while (!text.empty()) {
-    const Rune rune = FirstRune(text);
-    text.remove_prefix(rune.bytes.size());
-    if (!rune.valid) {
-      absl::StrAppendFormat(&out, "\\x%02x",
-                            static_cast<unsigned char>(rune.bytes[0]));
-    } else if (!IsControl(rune.value) ||
-               keep.find(rune.bytes) != std::string_view::npos) {
-      out.append(rune.bytes);
-    } else if (rune.value == '\n') {
-      out += "\\n";
-    } else if (rune.value == '\t') {
-      out += "\\t";
-    } else if (rune.value == '\r') {
-      out += "\\r";
-    } else if (rune.value < 0x100) {
-      absl::StrAppendFormat(&out, "\\x%02x",
-                            static_cast<std::uint32_t>(rune.value));
-    } else {
-      absl::StrAppendFormat(&out, "\\u%04x",
-                            static_cast<std::uint32_t>(rune.value));
-    }
-  }
-  return out;
-}
-
 int RuneWidth(const Rune& rune) {
   if (!rune.valid || rune.value < 0x80) return 1;
   const int width = wcwidth(static_cast<wchar_t>(rune.value));
@@ -137,6 +107,36 @@ Terminal DetectTerminal(int descriptor, std::string_view color) {
     }
   }
   return terminal;
+}
+
+std::string EscapeBut(std::string_view text, std::string_view keep) {
+  if (IsPlain(text)) return std::string(text);
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const Rune rune = FirstRune(text);
+    text.remove_prefix(rune.bytes.size());
+    if (!rune.valid) {
+      absl::StrAppendFormat(&out, "\\x%02x",
+                            static_cast<unsigned char>(rune.bytes[0]));
+    } else if (!IsControl(rune.value) ||
+               keep.find(rune.bytes) != std::string_view::npos) {
+      out.append(rune.bytes);
+    } else if (rune.value == '\n') {
+      out += "\\n";
+    } else if (rune.value == '\t') {
+      out += "\\t";
+    } else if (rune.value == '\r') {
+      out += "\\r";
+    } else if (rune.value < 0x100) {
+      absl::StrAppendFormat(&out, "\\x%02x",
+                            static_cast<std::uint32_t>(rune.value));
+    } else {
+      absl::StrAppendFormat(&out, "\\u%04x",
+                            static_cast<std::uint32_t>(rune.value));
+    }
+  }
+  return out;
 }
 
 std::string Escape(std::string_view text) { return EscapeBut(text, ""); }

@@ -28,6 +28,9 @@ Terminal DetectTerminal(int descriptor, std::string_view color);
 // written as \n, \x1b or \u202e.
 std::string Escape(std::string_view text);
 
+// As Escape, but for the characters `keep`, which stay.
+std::string EscapeBut(std::string_view text, std::string_view keep);
+
 // As Escape, but for tabs and line ends, which stay.
 std::string EscapeLines(std::string_view text);
 

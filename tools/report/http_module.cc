@@ -3,10 +3,15 @@
 #include "tools/report/http_module.h"
 
 #include <httplib.h>
+#include <strings.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "tools/report/socket_loop.h"
 
@@ -42,6 +47,34 @@ class Exchange : public httplib::Stream {
   std::string answer_;
 };
 
+struct Target {
+  std::string path;
+  std::string host;  // Empty: not said.
+};
+
+// A proxy, and who takes this server for one, asks for `http://host/path`
+// (RFC 9112, 3.2.2).
+Target TargetOf(const std::string& text) {
+  constexpr std::string_view kScheme = "http://";
+  if (strncasecmp(text.c_str(), kScheme.data(), kScheme.size()) != 0) {
+    return {text, ""};
+  }
+  const std::size_t path =
+      std::min(text.find('/', kScheme.size()), text.size());
+  return {path == text.size() ? "/" : text.substr(path),
+          text.substr(kScheme.size(), path - kScheme.size())};
+}
+
+// The one host that `request` is for. Empty: of two it could not be said which
+// one is meant.
+std::string HostOf(const httplib::Request& request, const Target& target) {
+  if (request.get_header_value_count("Host") != 1) return "";
+  const std::string host = request.get_header_value("Host");
+  const bool one =
+      target.host.empty() || strcasecmp(target.host.c_str(), host.c_str()) == 0;
+  return one ? host : "";
+}
+
 // What a request says, by cpp-httplib, and the answer as HTTP has it. Its own
 // sockets are not used: see socket_loop.h.
 class Parser : public httplib::Server {
@@ -52,13 +85,11 @@ class Parser : public httplib::Server {
     set_pre_routing_handler([handler = std::move(handler)](
                                 const httplib::Request& request,
                                 httplib::Response& response) {
+      const Target target = TargetOf(request.path);
       const HttpAnswer answer =
           handler({.method = request.method,
-                   .path = request.path,
-                   // Of two it could not be said which one is meant.
-                   .host = request.get_header_value_count("Host") == 1
-                               ? request.get_header_value("Host")
-                               : std::string(),
+                   .path = target.path,
+                   .host = HostOf(request, target),
                    .authorization = request.get_header_value("Authorization"),
                    .token = request.get_param_value("token")});
       // cpp-httplib cuts the answer to the ranges that are asked for.

@@ -112,7 +112,7 @@ absl::StatusOr<Table> DiffTable(const DiffReport& report, const Step& before,
     const bool typed = change.kind == LeafChange::Kind::kChanged;
     // People see the values, where there are any.
     const auto side = [&](const std::optional<LeafInfo>& leaf, int which) {
-      Cell type = leaf && !(typed && which == 1) ? TypeCell(*leaf) : NoCell();
+      Cell type = leaf ? TypeCell(*leaf) : NoCell();
       const std::string& value = own.values[which].text;
       if (value.empty()) return type;
       if (typed || type.text.empty()) {

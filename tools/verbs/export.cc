@@ -245,6 +245,21 @@ absl::Status CheckIsFree(const std::string& file) {
                              : "--force writes over it");
 }
 
+// --force writes over a file, and into the place of a folder that has nothing
+// in it, where a folder is to be made.
+absl::Status CheckMayReplace(const std::string& file, ExportFormat format) {
+  std::error_code error;
+  const std::filesystem::path path(file);
+  if (!std::filesystem::is_directory(path, error) ||
+      (MakesFolder(format) && std::filesystem::is_empty(path, error))) {
+    return absl::OkStatus();
+  }
+  return WithHint(
+      absl::InvalidArgumentError(absl::StrFormat(
+          "%s is a folder: --force writes over files alone", Escape(file))),
+      "move the folder away, or name another");
+}
+
 }  // namespace
 
 absl::StatusOr<int> RunExport(Session& session) {
@@ -253,9 +268,9 @@ absl::StatusOr<int> RunExport(Session& session) {
       const ExportFormat format,
       ExportFormatOf(target, session.arguments().Get("format", "")));
   CKPTREE_RETURN_IF_ERROR(CheckFolder(target));
-  if (!session.arguments().Has("force")) {
-    CKPTREE_RETURN_IF_ERROR(CheckIsFree(target));
-  }
+  CKPTREE_RETURN_IF_ERROR(session.arguments().Has("force")
+                              ? CheckMayReplace(target, format)
+                              : CheckIsFree(target));
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<FileWord> file,
                            FindFile(session, session.words()[0]));
   Plan plan;

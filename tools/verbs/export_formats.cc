@@ -219,6 +219,11 @@ bool StaysInside(const std::string& name) {
 
 }  // namespace
 
+bool MakesFolder(ExportFormat format) {
+  return format == ExportFormat::kNpy || format == ExportFormat::kRaw ||
+         format == ExportFormat::kDcp || format == ExportFormat::kOrbax;
+}
+
 bool IsAsSafetensors(ExportFormat format) {
   return format == ExportFormat::kSafetensors ||
          format == ExportFormat::kTorch || format == ExportFormat::kDcp ||

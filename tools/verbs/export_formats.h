@@ -35,6 +35,9 @@ enum class ExportFormat {
 absl::StatusOr<ExportFormat> ExportFormatOf(const std::string& path,
                                             const std::string& name);
 
+// True where what is made is a folder.
+bool MakesFolder(ExportFormat format);
+
 // True where the format has what a file of safetensors can hold, and no more.
 bool IsAsSafetensors(ExportFormat format);
 

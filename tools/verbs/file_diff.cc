@@ -125,11 +125,9 @@ std::vector<Cell> Row(std::string_view change, const std::string& name,
                       const SideArray* before, const SideArray* after,
                       bool exact) {
   const SideArray& any = after != nullptr ? *after : *before;
-  const bool typed =
-      before == nullptr || after == nullptr || before->type != after->type;
   return {TextCell(change), TextCell(name),
           before != nullptr ? TextCell(before->type) : NoCell(),
-          after != nullptr && typed ? TextCell(after->type) : NoCell(),
+          after != nullptr ? TextCell(after->type) : NoCell(),
           BytesCell(any.bytes, exact)};
 }
 

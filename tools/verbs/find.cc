@@ -21,6 +21,31 @@
 #include "tools/verbs/leaf_search.h"
 
 namespace ckptree::tools {
+namespace {
+
+// A condition of `nan` is of the elements of leaves, also where a metric is
+// called so.
+void NoteMetricsOfThatName(Session& session,
+                           const std::vector<std::string>& names,
+                           const std::vector<StepInfo>& steps) {
+  for (const std::string& name : names) {
+    if (!IsOwnName(name)) continue;
+    const std::string before = name.starts_with("prev.") ? "prev." : "";
+    const std::string plain = name.substr(before.size());
+    const auto has_it = [&](const StepInfo& info) {
+      return std::ranges::any_of(info.metrics, [&](const auto& metric) {
+        return metric.first == plain;
+      });
+    };
+    if (!std::ranges::any_of(steps, has_it)) continue;
+    session.Note(absl::StrFormat(
+        "`%s` is that of leaves and steps; the metric of that name is "
+        "`%smetrics.%s`",
+        name, before, plain));
+  }
+}
+
+}  // namespace
 
 absl::StatusOr<int> RunFind(Session& session) {
   const absl::StatusOr<TableOptions> options =
@@ -38,6 +63,7 @@ absl::StatusOr<int> RunFind(Session& session) {
       FindSteps(session, session.words().size() > 1 ? session.words()[1] : "..",
                 session.arguments().Get("branch", ""));
   if (!steps.ok()) return steps.status();
+  NoteMetricsOfThatName(session, condition->Names(), *steps);
   LeafSearch search(*std::move(condition), std::move(globs));
   const absl::StatusOr<Store*> store = session.OpenStore();
   if (!store.ok()) return store.status();

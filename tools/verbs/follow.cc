@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/nearest.h"
+#include "tools/output/printed_table.h"
 #include "tools/output/quantity.h"
 #include "tools/verbs/log_table.h"
 
@@ -248,11 +250,32 @@ class Follower {
     TableOptions options = options_;
     options.limit.reset();
     if (options.format == Format::kJson) options.format = Format::kNdjson;
-    options.header = options_.header && first;
-    if (absl::Status status = session_.Print(table, options); !status.ok()) {
+    KeepColumns(table, &options);
+    if (absl::Status status = session_.Print(table, options, &layout_);
+        !status.ok()) {
       return status;
     }
     return Check(steps, table, first);
+  }
+
+  // A reader of CSV has the columns of its first line: a metric that comes
+  // later has none.
+  void KeepColumns(const Table& table, TableOptions* options) {
+    if (options->format != Format::kCsv && options->format != Format::kTsv) {
+      return;
+    }
+    if (layout_.columns.empty() || !options->columns.empty()) return;
+    options->columns = layout_.columns;
+    for (const Column& column : table.columns) {
+      if (!options_.Shows(column) ||
+          std::ranges::find(layout_.columns, column.name) !=
+              layout_.columns.end() ||
+          !left_out_.insert(column.name).second) {
+        continue;
+      }
+      session_.Note(absl::StrFormat(
+          "`%s` came after the line of titles: it has no column", column.name));
+    }
   }
 
   // Alerts of steps that came while we looked, not of those before.
@@ -318,6 +341,8 @@ class Follower {
   const Watch watch_;
   const std::string branch_;
   std::vector<std::string> metrics_;
+  Layout layout_;                   // Of the rows that were printed.
+  std::set<std::string> left_out_;  // It was said that these have no column.
   bool alert_waits_ = false;   // It was said that a name is of no step yet.
   std::uint64_t seen_ = 0;     // The newest version.
   std::int64_t highest_ = -1;  // Of the numbers of steps.

@@ -45,16 +45,22 @@ absl::StatusOr<int> ListBranches(Session& session) {
   const absl::Time now = NowForAges();
   for (const BranchInfo& branch : *branches) {
     const bool main = branch.name.empty();
+    // The engine's name of a branch that was dropped, which no branch can have.
+    const bool dropped = branch.origin_branch == "?";
+    Cell from = NoCell();
+    if (dropped) {
+      from.text = absl::StrFormat("%d of a dropped branch", branch.origin_step);
+    } else if (!main) {
+      from = TextCell(StepText(branch.origin_branch, branch.origin_step));
+    }
     Cell name = TextCell(branch.name);
     if (main) name.text = "(main)";
     const std::string time = TimeText(branch.created);
     table.rows.push_back(
-        {std::move(name), CountCell(branch.steps),
-         main ? NoCell()
-              : TextCell(StepText(branch.origin_branch, branch.origin_step)),
+        {std::move(name), CountCell(branch.steps), std::move(from),
          main ? NoCell()
               : Cell{Json(time), ages ? AgeText(branch.created, now) : time},
-         main ? NoCell() : TextCell(branch.origin_branch),
+         main || dropped ? NoCell() : TextCell(branch.origin_branch),
          main ? NoCell() : StepCell(branch.origin_step)});
   }
   if (absl::Status status = session.Print(std::move(table), *options);

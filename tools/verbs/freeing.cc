@@ -99,6 +99,15 @@ absl::Status FreeRemoved(Session& session, Changes& changes) {
     session.Note("the trainer frees their bytes, in the background");
     return absl::OkStatus();
   }
+  const auto none = [](const CollectReport& r) {
+    return r.bytes_freed == 0 && r.kept.empty() && r.no_room.empty();
+  };
+  if (report.ok() && none(*report) && !changes.by().empty()) {
+    // Its own thread began as the steps went, and does not say how many.
+    session.out().Write("freed by the trainer, in the background\n");
+    session.Note("`ckptree du` says what is left");
+    return absl::OkStatus();
+  }
   if (!report.ok()) {
     return WithHint(report.status(),
                     "the steps are removed; `ckptree gc` frees their bytes");
@@ -106,8 +115,8 @@ absl::Status FreeRemoved(Session& session, Changes& changes) {
   session.out().Write(FreedText(*report, /*exact=*/false) + "\n");
   if (report->bytes_freed == 0 && report->kept.empty()) {
     session.Note(
-        "what they alone had is freed with the files that it lies in, or was "
-        "freed by the trainer already: `ckptree du` says what is left");
+        "what they alone had is freed with the files that it lies in: `ckptree "
+        "du` says what is left");
   }
   session.out().Write(NoRoomText(*report));
   session.out().Write(KeptText(report->kept));

@@ -112,6 +112,7 @@ constexpr std::string_view kWhere =
     "  bytes>4MiB  bytes>1.5GB         units of 1024 and of 1000\n"
     "  dtype==bfloat16  tags=='a b'    a text; in quotes where it is no word\n"
     "  `val/loss`<2                    a column whose name is no word\n"
+    "  metrics.nan<1                   a metric that is called as a column\n"
     "  loss==nan  loss<inf             on the right, alone, the numbers\n\n"
     "What has no value is unequal to everything, and no other comparison with "
     "it\n"

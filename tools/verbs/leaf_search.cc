@@ -104,6 +104,13 @@ const Json& Nothing() {
 
 }  // namespace
 
+bool IsOwnName(std::string_view name) {
+  if (name.starts_with(kBefore)) name.remove_prefix(kBefore.size());
+  return IsLeafName(name) ||
+         std::find(std::begin(kStepNames), std::end(kStepNames), name) !=
+             std::end(kStepNames);
+}
+
 // `info` is taken where it may be, else copied into what the leaf has already.
 template <typename Info>
 void LeafSearch::Put(Info&& info, const LeafDetail* detail) {

@@ -26,6 +26,10 @@ namespace ckptree::tools {
 inline constexpr std::string_view kWhereHint =
     "`ckptree help where` shows what a condition is";
 
+// True of what every leaf, or every step, has under this name, behind `prev.`
+// or not: a metric of that name is `metrics.NAME`.
+bool IsOwnName(std::string_view name);
+
 // A search through steps, the older first. A step is not opened where its own
 // record says that nothing in it can be found; of others only what differs from
 // the step before is read, where that is little. Confined to one thread.

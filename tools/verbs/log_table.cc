@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -54,25 +56,32 @@ std::vector<Column> LogColumns(const std::vector<std::string>& metrics) {
       {.name = "shared_bytes", .title = "SHARED", .right = true},
       {.name = "leaves", .title = "LEAVES", .right = true},
   };
-  for (const std::string& name : metrics) {
-    const bool taken =
-        std::any_of(columns.begin(), columns.end(),
-                    [&](const Column& c) { return c.name == name; });
-    columns.push_back({.name = taken ? "metrics." + name : name,
-                       .title = Escape(name),
+  std::vector<Column> behind = {
+      {.name = "metrics", .flat = false},
+      {.name = "tags", .title = "TAGS", .elide = true},
+      {.name = "notes", .title = "NOTES", .elide = true, .json = false},
+  };
+  for (const char* name :
+       {"branch", "version", "base", "changed_leaves", "logical_bytes", "nan",
+        "inf", "nonfinite_leaves", "pinned", "digest", "saved_by", "note"}) {
+    behind.push_back({.name = name});
+  }
+  const auto is_taken = [&](std::string_view name) {
+    const auto has_it = [&](const Column& c) { return c.name == name; };
+    return std::ranges::any_of(columns, has_it) ||
+           std::ranges::any_of(behind, has_it);
+  };
+  for (const std::string& metric : metrics) {
+    std::string name = metric;
+    while (is_taken(name)) name.insert(0, "metrics.");
+    std::string title = Escape(name);
+    columns.push_back({.name = std::move(name),
+                       .title = std::move(title),
                        .right = true,
                        .json = false,
                        .asked = true});
   }
-  columns.push_back({.name = "metrics", .flat = false});
-  columns.push_back({.name = "tags", .title = "TAGS", .elide = true});
-  columns.push_back(
-      {.name = "notes", .title = "NOTES", .elide = true, .json = false});
-  for (const char* name :
-       {"branch", "version", "base", "changed_leaves", "logical_bytes", "nan",
-        "inf", "nonfinite_leaves", "pinned", "digest", "saved_by", "note"}) {
-    columns.push_back({.name = name});
-  }
+  columns.insert(columns.end(), behind.begin(), behind.end());
   return columns;
 }
 

@@ -86,7 +86,9 @@ CKPTREE_EXPORT std::string_view Name(LeafChange::Kind kind);
 // What differs between two steps, and how much does not.
 struct DiffReport {
   std::vector<LeafChange> changes = {};  // In tree order.
-  std::uint64_t same = 0;                // Leaves.
+  // Leaves. A tie is another name of one, and not counted, as in
+  // StepInfo::leaf_count.
+  std::uint64_t same = 0;
 };
 
 // Compares the leaves whose name matches `glob` (see MatchesGlob); all where it

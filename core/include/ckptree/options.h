@@ -83,8 +83,13 @@ struct StoreOptions {
 
   // How long to wait for another process that has the store open for writing,
   // before kUnavailable: a job that restarts may meet the end of the one
-  // before.
+  // before. Who has it open as `brief` is waited for ten seconds in any case.
   absl::Duration lock_wait = absl::ZeroDuration();
+
+  // Of an open for writing that makes a change or two and is closed again, as
+  // those of `ckptree tag`, `rm` and `gc`: others that open the store for
+  // writing in the meantime wait for it rather than be refused.
+  bool brief = false;
 
   // Threads that hash, write and read, all saves of this store together, and
   // all reads; 0, and more than that: one for each processor that the process

@@ -32,7 +32,8 @@ struct StepUsage {
   std::uint64_t logical_bytes = 0;  // Of all its values.
   std::uint64_t new_bytes = 0;      // Of values that its save wrote.
   // Of stored blocks that go when this step alone is deleted; the rest is
-  // shared with others.
+  // shared with others. Records of leaves are among them, so that of many tiny
+  // ones it is more than their values.
   std::uint64_t unique_bytes = 0;
   // What these take on the disk: less where arrays are coded. About right.
   std::uint64_t unique_stored_bytes = 0;

@@ -36,10 +36,14 @@ struct CKPTREE_EXPORT Statistics {
   // Elements that the four numbers above are made of.
   std::uint64_t finite() const { return count - nan - inf; }
   double mean() const;  // NaN without finite elements.
-  double l2() const;    // sqrt(sum_of_squares)
+  // sqrt(sum_of_squares): Inf where elements are so large (1e154 and more) that
+  // a double does not hold their squares, and 0 where all are so small
+  // (1e-162).
+  double l2() const;
   // By the two sums, within what min and max leave possible: 0 where all
   // elements are one, and nowhere else. Where they differ from their mean by
-  // less than a millionth of it, it has few right digits, or none.
+  // less than a millionth of it, or l2() is as said above, it has few right
+  // digits, or none.
   double std_dev() const;
 
   // Bitwise for the doubles.

@@ -141,13 +141,20 @@ class Rows {
     const head = element("tr", {}, ...this.columns.map((column, index) => {
       const sorted = this.sorted === index;
       const order = sorted ? this.down ? "descending" : "ascending" : "none";
-      return element("th", {
-        scope: "col", class: column.number ? "number" : false,
-        "aria-sort": column.sort ? order : false,
-      }, column.sort ? element("button", {
-        type: "button", on: {click: () => this.sortBy(index)},
-      }, column.title + (sorted ? this.down ? " ▼" : " ▲" : "")) :
-          column.title);
+      return element(
+          'th', {
+            scope: 'col',
+            class: column.number ? 'number' : column.class ?? false,
+            'aria-sort': column.sort ? order : false,
+          },
+          column.sort ?
+              element(
+                  'button', {
+                    type: 'button',
+                    on: {click: () => this.sortBy(index)},
+                  },
+                  column.title + (sorted ? this.down ? ' ▼' : ' ▲' : '')) :
+              column.title);
     }));
     const body = rows.slice(0, this.limit).map((row) => element("tr",
         {class: this.rowClass?.(row) ?? false},

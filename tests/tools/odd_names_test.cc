@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Names, numbers and arguments that are not what a column expects.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "ckptree/store.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/testutil/status_matchers.h"
+#include "tests/tools/command_runner.h"
+
+namespace ckptree {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class OddNamesTest : public CommandRunner {
+ protected:
+  void SetUp() override {
+    ASSERT_OK_AND_ASSIGN(Store store,
+                         Store::Open(own_, {.create_if_missing = true}));
+    for (const std::int64_t step : {1, 2}) {
+      const auto of_step = static_cast<double>(step);
+      StepBuilder builder = store.Begin(step);
+      builder.PutFloat("lr", of_step);
+      const std::vector<double> large = {1e200, -1e200 * of_step};
+      builder.Put(
+          "large",
+          {.dtype = DType::kFloat64, .shape = {2}, .data = large.data()});
+      const std::vector<double> close = {1, 1 + 1e-9 * of_step};
+      builder.Put(
+          "close",
+          {.dtype = DType::kFloat64, .shape = {2}, .data = close.data()});
+      const double small = 1e-200;
+      builder.Put("small",
+                  {.dtype = DType::kFloat64, .shape = {1}, .data = &small});
+      builder.Tie("tied", "lr");
+      for (const char* name : {"nan", "inf", "leaves", "step", "metrics.nan"}) {
+        builder.SetMetric(name, of_step / 4);
+      }
+      builder.SetMetric("two\nlines", of_step);
+      if (step == 2) builder.SetNote("a \"note\",\r\nof two lines");
+      ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(2)));
+    }
+    ASSERT_OK(store.Close());
+  }
+
+  Result Do(std::vector<std::string> words) {
+    words.insert(words.begin(), {"-C", own_});
+    return Run(std::move(words));
+  }
+  std::string Out(std::vector<std::string> words) {
+    return Do(std::move(words)).out;
+  }
+
+  const std::string own_ = scratch_ / "own";
+};
+
+TEST_F(OddNamesTest, AMetricThatIsNamedAsAColumnHidesNone) {
+  EXPECT_EQ(Out({"log", "-o", "csv", "--columns",
+                 "step,leaves,nan,metrics.step,metrics.leaves,metrics.metrics."
+                 "nan,metrics.nan"}),
+            "step,leaves,nan,metrics.step,metrics.leaves,metrics.metrics.nan,"
+            "metrics.nan\n"
+            "2,4,0,0.5,0.5,0.5,0.5\n"
+            "1,4,0,0.25,0.25,0.25,0.25\n");
+  EXPECT_EQ(Out({"log", "--where", "metrics.inf<0.3", "-o", "csv",
+                 "--no-header", "--columns", "step"}),
+            "1\n");
+  EXPECT_EQ(Out({"log", "--where", "inf==0", "-o", "csv", "--no-header",
+                 "--columns", "step"}),
+            "2\n1\n");
+  EXPECT_THAT(Out({"log"}), HasSubstr("  metrics.inf  "));
+}
+
+TEST_F(OddNamesTest, FindSaysWhichOfTheTwoIsMeant) {
+  Result result = Do({"find", "leaves>0 and nan==0"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("the metric of that name is `metrics.leaves`"),
+                    HasSubstr("the metric of that name is `metrics.nan`")));
+  result = Do({"find", "prev.step<step"});
+  EXPECT_THAT(result.err, HasSubstr("is `prev.metrics.step`"));
+  result = Do({"find", "metrics.inf==0.5", "-o", "csv", "--no-header",
+               "--columns", "first,last"});
+  EXPECT_EQ(result.out, "2,2\n");
+  EXPECT_EQ(result.err, "");
+}
+
+TEST_F(OddNamesTest, CsvKeepsLineEnds) {
+  EXPECT_EQ(
+      Out({"log", "-n", "1", "-o", "csv", "--columns", "step,note,two\nlines"}),
+      "step,note,\"two\nlines\"\n"
+      "2,\"a \"\"note\"\",\r\nof two lines\",2.0\n");
+  EXPECT_EQ(Out({"log", "-n", "1", "-o", "tsv", "--no-header", "--columns",
+                 "step,note"}),
+            "2\ta \"note\",\\r\\nof two lines\n");
+}
+
+TEST_F(OddNamesTest, NumbersWhoseDigitsAreNotThereAreMarked) {
+  const Result result = Do({"stat"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  std::string large, close, small;
+  const std::vector<std::string> lines = absl::StrSplit(result.out, '\n');
+  for (const std::string& line : lines) {
+    if (line.starts_with("large")) large = line;
+    if (line.starts_with("close")) close = line;
+    if (line.starts_with("small")) small = line;
+  }
+  EXPECT_THAT(large, AllOf(HasSubstr(" >1e154 "), HasSubstr(" ~"),
+                           Not(HasSubstr("inf"))));
+  EXPECT_THAT(close, AllOf(HasSubstr(" ~"), Not(HasSubstr(">"))));
+  // Of one element the deviation is zero, whatever its square.
+  EXPECT_THAT(small, AllOf(HasSubstr(" <1e-150 "), Not(HasSubstr("~"))));
+  const nlohmann::json json =
+      nlohmann::json::parse(Out({"stat", "large", "--json"}));
+  EXPECT_EQ(json["arrays"][0]["l2"], "Infinity");
+}
+
+TEST_F(OddNamesTest, ALeafIsCountedByOneDefinition) {
+  EXPECT_EQ(nlohmann::json::parse(Out({"log", "--json"}))["steps"][0]["leaves"],
+            4);
+  EXPECT_THAT(Out({"verify", "2"}), HasSubstr(" 4 leaves,"));
+  // Of the five names one is of a tie.
+  EXPECT_THAT(Out({"diff", "2", "2"}),
+              HasSubstr("no difference, 4 leaves are the same"));
+}
+
+TEST_F(OddNamesTest, ADroppedBranchIsToldWhereOthersBegan) {
+  ASSERT_EQ(Do({"fork", "1", "--branch", "first"}).code, 0);
+  {
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(own_));
+    StepBuilder builder = store.Begin(2, {.branch = "first"});
+    builder.PutFloat("lr", 3);
+    ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(2)));
+    ASSERT_OK(store.Close());
+  }
+  ASSERT_EQ(Do({"fork", "first/2", "--branch", "second"}).code, 0);
+  ASSERT_EQ(Do({"fork", "--drop", "first", "-y"}).code, 0);
+  EXPECT_THAT(Out({"fork"}), HasSubstr("2 of a dropped branch"));
+  const nlohmann::json json = nlohmann::json::parse(Out({"fork", "--json"}));
+  const nlohmann::json& second = json["branches"][1];
+  EXPECT_EQ(second["branch"], "second");
+  EXPECT_TRUE(second["from"].is_null());
+  EXPECT_TRUE(second["origin_branch"].is_null());
+  EXPECT_EQ(second["origin_step"], 2);
+}
+
+TEST_F(OddNamesTest, ALongArgumentIsCutInTheMiddle) {
+  const std::string word(100000, 'x');
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"show", word},
+        {"ls", "2:" + word},
+        {word},
+        {"log", "--sort", word}}) {
+    const Result result = Do(words);
+    EXPECT_GT(result.code, 0);
+    EXPECT_THAT(result.err, HasSubstr("xxx...xxx"));
+    EXPECT_LT(result.err.size(), 2000u);
+  }
+}
+
+TEST_F(OddNamesTest, ForceOntoAFolderSaysSo) {
+  const std::string folder = scratch_ / "folder";
+  std::filesystem::create_directories(folder + "/in");
+  for (const char* format : {"npy", "npz", "safetensors"}) {
+    const Result result =
+        Do({"export", "2", folder, "--format", format, "--force"});
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.err,
+                AllOf(HasSubstr("folder is a folder: --force writes over files "
+                                "alone"),
+                      HasSubstr("move the folder away")));
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder + "/in"));
+  std::filesystem::remove(folder + "/in");
+  EXPECT_EQ(Do({"export", "2", folder, "--format", "npy", "--force"}).code, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder + "/large.npy"));
+}
+
+TEST_F(OddNamesTest, DiffNamesTheTypeOnBothSides) {
+  EXPECT_EQ(Out({"diff", "1", "2", "-o", "csv", "--no-header", "--columns",
+                 "key,before,after"}),
+            "close,float64[2],float64[2]\n"
+            "large,float64[2],float64[2]\n"
+            "lr,float,float\n"
+            "tied,float,float\n");
+}
+
+}  // namespace
+}  // namespace ckptree
