@@ -392,7 +392,7 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenS3Store(
     const std::string& address, const ObjectAddress& parsed,
     const ObjectStoreOptions& options) {
   CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<S3Client> client,
-                           S3Client::Open(parsed.place, options));
+                           S3Client::Open(parsed, options));
   return std::make_unique<S3Store>(address, parsed.path, std::move(client));
 }
 

@@ -94,8 +94,8 @@ absl::StatusOr<std::optional<Store>> OpenDestination(Session& session,
 // something else is.
 bool IsFar(const std::string& to) {
   return !LocalPath(to).ok() &&
-         (to.starts_with("s3://") || to.starts_with("rados://") ||
-          to.starts_with("file:///"));
+         (to.starts_with("s3://") || to.starts_with("gs://") ||
+          to.starts_with("rados://") || to.starts_with("file:///"));
 }
 
 // Through a folder of this machine, which ships to `to`, and goes when all is
