@@ -53,6 +53,11 @@ def test_what_goes_with_nothing_is_refused(tmp_path):
             store.wait_replicated()
     with pytest.raises(ValueError, match="begins with file"):
         ckptree.Store(tmp_path / "b", remote="gcs://bucket/run")
+    # What there is no such option for is none that is accepted and ignored.
+    for call in (ckptree.Store, ckptree.open, ckptree.CheckpointManager):
+        with pytest.raises(TypeError, match="local_keep"):
+            call(tmp_path / "c", local_keep="latest(1)")
+    assert not (tmp_path / "c").exists()
 
 
 def test_the_writer_before_is_fenced_by_name(tmp_path):
