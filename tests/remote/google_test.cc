@@ -172,6 +172,7 @@ class WithoutConditionTest : public GoogleTest {
 TEST_F(WithoutConditionTest, NoStoreIsBegunThere) {
   ExpectRefused(Write("a", address_).status());
   EXPECT_THAT(Names(), IsEmpty());
+  EXPECT_FALSE(fs::exists(dir_ / "a"));
   // So is a directory that has steps, which loses nothing.
   {
     StoreOptions options = QuietOptions();
@@ -213,6 +214,21 @@ TEST_F(WithoutConditionTest, AStoreThatWasCopiedThereIsReadAndNotWritten) {
   EXPECT_THAT(StepsOf(there), ElementsAre(1, 2));
   ExpectStep(there, 1, kBytes);
   ExpectWhole(there);
+}
+
+using WithoutStartAfterTest = GoogleTest;
+
+TEST_F(WithoutStartAfterTest, AListThatBeginsAnewIsNoneOfWhatIsBehind) {
+  const auto objects = Objects();
+  for (const std::string name : {"a", "b"}) {
+    const std::string id = kv::NewWriteId();
+    ASSERT_OK(objects->PutIfAbsent(name, id, id, Soon()));
+  }
+  EXPECT_EQ(Names(), (std::vector<std::string>{"a", "b"}));
+  const absl::Status status = objects->List("", "a", Soon()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(address_), HasSubstr("start-after")));
 }
 
 }  // namespace
