@@ -193,6 +193,7 @@ absl::StatusOr<S3List> ParseS3List(const std::string& body,
   list.page.more = std::string_view(root.child_value("IsTruncated")) == "true";
   for (const pugi::xml_node entry : root.children("Contents")) {
     const std::string_view key = entry.child_value("Key");
+    if (list.last.empty()) list.first = key;
     list.last = key;
     ObjectInfo info;
     if (!key.starts_with(base) ||

@@ -47,7 +47,8 @@ S3Verdict JudgeS3(const HttpAnswer& answer, const std::string& what, S3Of of);
 // with it or could be no object's left out. kUnknown where it is no such list.
 struct S3List {
   ObjectPage page;
-  std::string last;  // The last key, with `base`, of those left out, too.
+  // The keys that it begins and ends with, with `base`, of those left out, too.
+  std::string first, last;
 };
 absl::StatusOr<S3List> ParseS3List(const std::string& body,
                                    std::string_view base);

@@ -183,6 +183,15 @@ class S3Store : public ObjectStore {
                 ParseS3List(reply.answer.body, base_);
             return parsed.ok() ? parsed : Strange("a list of " + prefix);
           }));
+      // Else who goes through all pages meets the first one for ever, and who
+      // looks behind a name takes for new what stands before it.
+      if (!from.empty() && !list.last.empty() && list.first <= from) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            address_, " lists what stands before ", from,
+            " where it was asked ",
+            "for what is behind it: it does not keep to start-after of ",
+            "ListObjectsV2, and cannot be used"));
+      }
       if (!list.page.objects.empty() || !list.page.more || list.last <= from) {
         return std::move(list.page);
       }

@@ -8,6 +8,7 @@
   servers.py ignores -- PROGRAM ARG... an S3 in memory that takes a conditional
                                        creation for any other (wrong_s3.py)
   servers.py refuses -- PROGRAM ARG... likewise, and it refuses one
+  servers.py restarts -- PROGRAM ARG.. likewise, and each list begins anew
   servers.py without -- PROGRAM        nothing: says that the engine was built
                                        without what PROGRAM is about
 
@@ -275,8 +276,9 @@ def start_wrong(how):
   return start
 
 
+WRONG = ("ignores", "refuses", "restarts")
 START = {"ceph": start_ceph, "moto": start_moto,
-         "ignores": start_wrong("ignores"), "refuses": start_wrong("refuses")}
+         **{how: start_wrong(how) for how in WRONG}}
 
 
 def missing(kind):
@@ -285,7 +287,7 @@ def missing(kind):
     return "the libraries were not there when the engine was built"
   if kind == "moto":
     return None if moto_python() else "moto is not installed in .venv"
-  if kind in ("ignores", "refuses"):
+  if kind in WRONG:
     return None
   wanted = ("ceph-mon", "ceph-osd", "radosgw", "radosgw-admin", "ceph", "rados",
             "ceph-authtool", "monmaptool")

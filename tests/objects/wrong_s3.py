@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""An S3 in memory that has no conditional creation.
+"""An S3 in memory that does one thing wrong.
 
   wrong_s3.py PORT ignores    a PUT with If-None-Match replaces what is there
   wrong_s3.py PORT refuses    it is answered by 501 NotImplemented
+  wrong_s3.py PORT restarts   each list begins with the first name
 
 All else that stores are read and written by it has, but for uploads in parts;
 signatures are not looked at."""
@@ -24,7 +25,7 @@ WRITE_ID = "x-amz-meta-ckptree-write-id"
 class Handler(http.server.BaseHTTPRequestHandler):
   """One request. Objects are by their path, which begins with the bucket."""
   protocol_version = "HTTP/1.1"
-  objects, lock, refuses = {}, threading.Lock(), False
+  objects, lock, wrong = {}, threading.Lock(), ""
 
   def answer(self, status, body=b"", **headers):
     self.send_response(status)
@@ -40,9 +41,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
   def do_PUT(self):  # pylint: disable=invalid-name
     body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-    if self.refuses and self.headers.get("If-None-Match"):
+    conditional = self.headers.get("If-None-Match")
+    if conditional and self.wrong == "refuses":
       return self.fail(501, "NotImplemented")
     with self.lock:
+      if conditional and self.wrong != "ignores" and self.path in self.objects:
+        return self.fail(412, "PreconditionFailed")
       self.objects[self.path] = (body, time.time(), self.headers.get(WRITE_ID))
     return self.answer(200, ETag=self.tag(body))
 
@@ -87,6 +91,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
           200, b"<ListMultipartUploadsResult></ListMultipartUploadsResult>")
     prefix, = query.get("prefix", [""])
     after, = query.get("start-after", [""])
+    if self.wrong == "restarts":
+      after = ""
     entries = []
     with self.lock:
       for path, (body, made, _) in sorted(self.objects.items()):
@@ -110,7 +116,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def main():
-  Handler.refuses = sys.argv[2] == "refuses"
+  Handler.wrong = sys.argv[2]
   http.server.ThreadingHTTPServer(
       ("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 
