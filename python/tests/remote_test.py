@@ -53,7 +53,7 @@ def test_what_goes_with_nothing_is_refused(tmp_path):
             store.wait_replicated()
     with pytest.raises(ValueError, match="begins with file"):
         ckptree.Store(tmp_path / "b", remote="gcs://bucket/run")
-    # What there is no such option for is none that is accepted and ignored.
+    # There is no such option yet; one must not be accepted and ignored.
     for call in (ckptree.Store, ckptree.open, ckptree.CheckpointManager):
         with pytest.raises(TypeError, match="local_keep"):
             call(tmp_path / "c", local_keep="latest(1)")
