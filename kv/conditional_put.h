@@ -35,8 +35,9 @@ absl::StatusOr<PutAnswer> PutSettled(ObjectStore& store,
                                      const Call& call);
 
 // Puts a scratch object below `prefix` twice; OK where the first created it
-// and the second found it. kFailedPrecondition, naming the store, where it does
-// not keep to that: nothing may be committed to such a store.
+// and the second found it. kFailedPrecondition, naming the store and what it
+// did instead, where it does not keep to that: nothing may be committed to such
+// a store, which can be read all the same.
 absl::Status ProveConditionalPut(ObjectStore& store, const std::string& prefix,
                                  const Call& call);
 

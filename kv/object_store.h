@@ -146,19 +146,22 @@ class ObjectStore {
 
 struct ObjectStoreOptions {
   // Of S3: where it is if that is not the environment's AWS_ENDPOINT_URL_S3,
-  // AWS_ENDPOINT_URL, or Amazon's of the region; like https://host:port.
+  // AWS_ENDPOINT_URL, or Amazon's of the region; like https://host:port. Of gs:
+  // else CKPTREE_GS_ENDPOINT.
   std::string endpoint;
-  std::string region;  // Else AWS_REGION, AWS_DEFAULT_REGION, the profile's.
+  // Else AWS_REGION, AWS_DEFAULT_REGION, the profile's; of gs "auto".
+  std::string region;
   // Plain http to other hosts than this one; else refused.
   bool allow_http = false;
   // Of RADOS: the cluster's ceph.conf; else CEPH_CONF, /etc/ceph/ceph.conf.
   std::string ceph_conf;
 };
 
-// Opens file:///folder, s3://bucket/prefix or rados://pool/namespace. What has
-// no such form is kInvalidArgument, also an address that could hold a secret;
-// a kind that this build is without, kUnimplemented. Nothing is asked of S3
-// yet; a cluster of Ceph is connected to.
+// Opens file:///folder, s3://bucket/prefix or rados://pool/namespace; and
+// gs://bucket/prefix where an endpoint is named for it. What has no such form
+// is kInvalidArgument, also an address that could hold a secret; a kind that
+// this build is without, kUnimplemented. Nothing is asked of S3 yet; a cluster
+// of Ceph is connected to.
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
     const std::string& address, const ObjectStoreOptions& options,
     const Call& call);
@@ -167,8 +170,12 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
 // `@` of its authority.
 std::string ShownAddress(std::string_view address);
 
-// Whether this build has the kind of store: "file", "s3", "rados".
+// Whether this build has the kind of store: "file", "s3", "gs", "rados".
 bool HasObjectStore(std::string_view scheme);
+
+// The endpoint that Google Cloud Storage has for clients of S3, as the
+// environment names it (CKPTREE_GS_ENDPOINT); empty: no gs:// is taken.
+std::string GoogleEndpoint();
 
 }  // namespace ckptree::kv
 

@@ -66,8 +66,11 @@ absl::StatusOr<std::string> LocalPath(std::string_view where) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: a store is made and written in a directory of this machine, not "
         "on '%s': give its path; s3:// and rados:// are for its remote, and "
-        "for opening it to read",
-        kv::ShownAddress(where), scheme));
+        "for opening it to read%s",
+        kv::ShownAddress(where), scheme,
+        scheme == "gs" ? "; gs://, too, where CKPTREE_GS_ENDPOINT is set "
+                         "(https://storage.googleapis.com)"
+                       : ""));
   }
   if (internal::IsRemoteAddress(std::string(where))) {
     return absl::InvalidArgumentError(absl::StrFormat(

@@ -297,6 +297,7 @@ absl::StatusOr<Standing> StandingOf(ChainPoint* at, bool is_proven,
 
 bool IsRemoteAddress(const std::string& where) {
   if (where.starts_with("s3://") || where.starts_with("rados://")) return true;
+  if (where.starts_with("gs://")) return !kv::GoogleEndpoint().empty();
   constexpr std::string_view kFile = "file://";
   if (!where.starts_with(kFile)) return false;
   std::error_code error;

@@ -23,7 +23,8 @@
 namespace ckptree::internal {
 
 // Whether a store is meant that is in an object store: s3://..., rados://...,
-// or file:///folder where that is the folder of one.
+// gs://... where that is taken, or file:///folder where that is the folder of
+// one.
 bool IsRemoteAddress(const std::string& where);
 
 // The newest commit of which this process knows that it is in the store of its

@@ -158,6 +158,7 @@ class Replicator {
   const bool waited_for_;  // Saves are done when they are there.
   const absl::Duration grace_;
   std::string uuid_;
+  bool proven_ = false;  // It creates conditionally.
   std::uint64_t era_ = 0;
   LocalNote note_;
   std::vector<std::string> fetched_without_;  // What was damaged there.

@@ -73,6 +73,12 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<schema::RemoteStore> there,
                            FindRemoteStore(*made->store_, call));
   if (there.has_value()) made->uuid_ = there->uuid;
+  if (!fetch && !there.has_value()) {
+    // Before a directory is made that could not be shipped.
+    CKPTREE_RETURN_IF_ERROR(kv::ProveConditionalPut(
+        *made->store_, "", kv::Call::Within(kOpenTime)));
+    made->proven_ = true;
+  }
   CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory found,
                            kv::LookAt(kv::AbsolutePath(directory)));
   if (!fetch || !there.has_value() || !found.Vacant()) return made;
@@ -205,8 +211,10 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
                                  what, directory_));
   }
   if (uuid_.empty()) {
-    CKPTREE_RETURN_IF_ERROR(
-        kv::ProveConditionalPut(*store_, HexOf(uuid), call));
+    if (!proven_) {
+      CKPTREE_RETURN_IF_ERROR(
+          kv::ProveConditionalPut(*store_, HexOf(uuid), call));
+    }
     const schema::RemoteStore mine{uuid, std::string(Version())};
     CKPTREE_ASSIGN_OR_RETURN(const kv::PutAnswer answer,
                              kv::PutSettled(*store_, kRemoteStoreName,

@@ -166,6 +166,15 @@ absl::StatusOr<std::optional<AwsKeys>> AwsCredentials::FromMachine(
 }
 
 absl::StatusOr<AwsKeys> AwsCredentials::Find(const Call& call) {
+  if (of_ == S3Of::kGoogle) {
+    AwsKeys hmac{EnvironmentText("GS_ACCESS_KEY_ID"),
+                 EnvironmentText("GS_SECRET_ACCESS_KEY"), ""};
+    if (!hmac.key.empty() && !hmac.secret.empty()) return hmac;
+    return absl::UnauthenticatedError(
+        "no credentials for gs://: set GS_ACCESS_KEY_ID and "
+        "GS_SECRET_ACCESS_KEY to an HMAC key of the bucket's project (`gcloud "
+        "storage hmac create` makes one); those of AWS are not used there");
+  }
   AwsKeys keys{EnvironmentText("AWS_ACCESS_KEY_ID"),
                EnvironmentText("AWS_SECRET_ACCESS_KEY"),
                EnvironmentText("AWS_SESSION_TOKEN")};

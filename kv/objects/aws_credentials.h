@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Whose requests to S3 these are: from the environment, from the files that the
-// tools of AWS share, or from the container or machine this runs in.
+// tools of AWS share, or from the container or machine this runs in. Those to
+// Google have an HMAC key of the environment.
 
 #ifndef CKPTREE_KV_OBJECTS_AWS_CREDENTIALS_H_
 #define CKPTREE_KV_OBJECTS_AWS_CREDENTIALS_H_
@@ -16,6 +17,7 @@
 #include "absl/time/time.h"
 #include "kv/object_store.h"
 #include "kv/objects/http.h"
+#include "kv/objects/s3_answer.h"
 
 namespace ckptree::kv {
 
@@ -35,12 +37,14 @@ std::string AwsProfileValue(const std::string& name);
 class AwsCredentials {
  public:
   // `http` must outlive it.
-  explicit AwsCredentials(Http& http) : http_(http) {}
+  AwsCredentials(Http& http, S3Of of) : http_(http), of_(of) {}
 
   // The first source that has any: AWS_ACCESS_KEY_ID and the like; the shared
   // files; AWS_CONTAINER_CREDENTIALS_*; the machine's endpoint, unless
   // AWS_EC2_METADATA_DISABLED is true. Asked again before they expire.
-  // kUnauthenticated, naming all sources, where there are none.
+  // kUnauthenticated, naming all sources, where there are none. For Google
+  // GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY are the one source: nothing of
+  // AWS's, a session's token least of all, is sent there.
   absl::StatusOr<AwsKeys> Get(const Call& call);
 
   // The server refused those that Get() returned as expired: it asks again.
@@ -52,6 +56,7 @@ class AwsCredentials {
   absl::StatusOr<std::optional<AwsKeys>> FromMachine(const Call& call);
 
   Http& http_;
+  const S3Of of_;
   absl::Mutex mu_;
   std::optional<AwsKeys> keys_ ABSL_GUARDED_BY(mu_);
 };

@@ -46,6 +46,19 @@ absl::StatusOr<PutOutcome> LookAt(ObjectStore& store, const std::string& name,
                                                 : PutOutcome::kExists;
 }
 
+absl::Status NotProven(ObjectStore& store, const std::string& what) {
+  const std::string& address = store.address();
+  const bool by_http =
+      address.starts_with("s3://") || address.starts_with("gs://");
+  return absl::FailedPreconditionError(absl::StrCat(
+      address, " does not create an object only where it is absent",
+      by_http ? ", which is what If-None-Match: * of a PUT asks for" : "", " (",
+      what,
+      "): two writers would overwrite each other, so nothing is written there. "
+      "What is there can be read by this address; to write, give an object "
+      "store that has it, such as Amazon's S3, Ceph or a folder"));
+}
+
 }  // namespace
 
 std::string NewWriteId() {
@@ -93,8 +106,12 @@ absl::Status ProveConditionalPut(ObjectStore& store, const std::string& prefix,
   const std::string id = NewWriteId();
   const std::string name =
       absl::StrCat(prefix, prefix.empty() ? "" : "/", "proof-", id);
-  CKPTREE_ASSIGN_OR_RETURN(const PutAnswer first,
-                           PutSettled(store, name, id, id, call));
+  const absl::StatusOr<PutAnswer> asked = PutSettled(store, name, id, id, call);
+  if (absl::IsUnimplemented(asked.status())) {
+    return NotProven(store, std::string(asked.status().message()));
+  }
+  CKPTREE_RETURN_IF_ERROR(asked.status());
+  const PutAnswer& first = *asked;
   if (first.outcome == PutOutcome::kUnknown) return first.reason;
   const std::string other = NewWriteId();
   CKPTREE_ASSIGN_OR_RETURN(const PutAnswer second,
@@ -104,12 +121,9 @@ absl::Status ProveConditionalPut(ObjectStore& store, const std::string& prefix,
   store.Delete(std::span(&name, 1), call).IgnoreError();
   if (first.outcome != PutOutcome::kCreated ||
       second.outcome != PutOutcome::kExists) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        store.address(), " does not create an object only where it is absent ",
-        "(asked twice, it ",
-        second.outcome == PutOutcome::kCreated ? "replaced the first"
-                                               : "created neither",
-        "): two writers would overwrite each other; nothing is written there"));
+    return NotProven(store, second.outcome == PutOutcome::kCreated
+                                ? "asked twice, it replaced the first"
+                                : "asked twice, it created neither");
   }
   return absl::OkStatus();
 }

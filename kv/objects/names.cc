@@ -126,7 +126,7 @@ absl::StatusOr<ObjectAddress> ParseObjectAddress(const std::string& address) {
   parsed.scheme = address.substr(0, colon);
   std::string_view rest = std::string_view(address).substr(colon + 3);
   if (parsed.scheme != "file" && parsed.scheme != "s3" &&
-      parsed.scheme != "rados") {
+      parsed.scheme != "gs" && parsed.scheme != "rados") {
     return absl::InvalidArgumentError(
         absl::StrCat("'", ShownAddress(address),
                      "': an address begins with file://, s3:// or rados://"));
@@ -160,7 +160,7 @@ absl::StatusOr<ObjectAddress> ParseObjectAddress(const std::string& address) {
       !std::ranges::all_of(parsed.place, IsNameLetter)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the address '", address, "' names no ",
-                     parsed.scheme == "s3" ? "bucket" : "pool"));
+                     parsed.scheme == "rados" ? "pool" : "bucket"));
   }
   if (!parsed.path.empty()) {
     CKPTREE_RETURN_IF_ERROR(CheckObjectName(parsed.path));

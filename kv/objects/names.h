@@ -40,7 +40,7 @@ absl::StatusOr<ObjectPage> PageOf(
         head);
 
 struct ObjectAddress {
-  std::string scheme;  // file, s3, rados
+  std::string scheme;  // file, s3, gs, rados
   std::string place;   // A bucket, a pool; empty for a file.
   std::string path;    // A prefix, a namespace, an absolute folder.
 };

@@ -16,18 +16,21 @@
 #include "kv/objects/names.h"
 #include "kv/objects/rados_store.h"
 #include "kv/objects/s3_store.h"
+#include "kv/objects/text.h"
 
 namespace ckptree::kv {
 
 bool HasObjectStore(std::string_view scheme) {
 #ifdef CKPTREE_WITH_S3
-  if (scheme == "s3") return true;
+  if (scheme == "s3" || scheme == "gs") return true;
 #endif
 #ifdef CKPTREE_WITH_RADOS
   if (scheme == "rados") return true;
 #endif
   return scheme == "file";
 }
+
+std::string GoogleEndpoint() { return EnvironmentText("CKPTREE_GS_ENDPOINT"); }
 
 namespace {
 
@@ -46,16 +49,30 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenPlain(
   if (!HasObjectStore(parsed.scheme)) {
     return absl::UnimplementedError(absl::StrCat(
         address, ": this build of ckptree is without ", parsed.scheme, "://; ",
-        parsed.scheme == "s3" ? "libcurl, OpenSSL and pugixml" : "librados",
+        parsed.scheme == "rados" ? "librados" : "libcurl, OpenSSL and pugixml",
         " were not there (scripts/install_packages remote)"));
   }
+  // Nobody is to find out in the middle of a run that a bucket of Google takes
+  // no writer: who wants it says so.
+  if (parsed.scheme == "gs" && options.endpoint.empty() &&
+      GoogleEndpoint().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        address, ": an address begins with file://, s3:// or rados://, and ",
+        "with gs:// only where CKPTREE_GS_ENDPOINT names the endpoint that ",
+        "Google has for clients of S3: set it to ",
+        "https://storage.googleapis.com, and GS_ACCESS_KEY_ID and ",
+        "GS_SECRET_ACCESS_KEY to an HMAC key"));
+  }
 #ifdef CKPTREE_OBJECT_MODULES
-  CKPTREE_ASSIGN_OR_RETURN(const ObjectModule* const module,
-                           LoadObjectModule(parsed.scheme));
+  CKPTREE_ASSIGN_OR_RETURN(
+      const ObjectModule* const module,
+      LoadObjectModule(parsed.scheme == "gs" ? "s3" : parsed.scheme));
   return module->open(address, parsed, options, call);
 #else
 #ifdef CKPTREE_WITH_S3
-  if (parsed.scheme == "s3") return OpenS3Store(address, parsed, options);
+  if (parsed.scheme == "s3" || parsed.scheme == "gs") {
+    return OpenS3Store(address, parsed, options);
+  }
 #endif
 #ifdef CKPTREE_WITH_RADOS
   if (parsed.scheme == "rados") {

@@ -83,7 +83,7 @@ std::string S3Root(const std::string& body) {
   return document.document_element().name();
 }
 
-S3Verdict JudgeS3(const HttpAnswer& answer, const std::string& what) {
+S3Verdict JudgeS3(const HttpAnswer& answer, const std::string& what, S3Of of) {
   const absl::Duration none = absl::ZeroDuration();
   if (answer.untrusted) {
     return Refused(absl::StatusCode::kUnauthenticated, what,
@@ -134,17 +134,28 @@ S3Verdict JudgeS3(const HttpAnswer& answer, const std::string& what) {
                                 "more than 15 minutes from the server's (",
                                 answer.Header("date"), "); set it"));
   }
-  if (IsOneOf(code, {"InvalidAccessKeyId", "SignatureDoesNotMatch"})) {
+  if (IsOneOf(code, {"InvalidAccessKeyId", "SignatureDoesNotMatch",
+                     "InvalidSecurity"})) {
     return Refused(absl::StatusCode::kUnauthenticated, what,
                    absl::StrCat(code,
                                 ": the server does not know these "
-                                "credentials; look at AWS_ACCESS_KEY_ID, "
-                                "AWS_PROFILE and the region"));
+                                "credentials; look at ",
+                                of == S3Of::kGoogle
+                                    ? "GS_ACCESS_KEY_ID and "
+                                      "GS_SECRET_ACCESS_KEY"
+                                    : "AWS_ACCESS_KEY_ID, AWS_PROFILE and the "
+                                      "region"));
   }
   if (status == 401 || status == 403) {
     return Refused(absl::StatusCode::kPermissionDenied, what,
                    absl::StrCat(status, code.empty() ? "" : " ", code,
                                 ": these credentials may not do that"));
+  }
+  if (status >= 300 && status < 400 && of == S3Of::kGoogle) {
+    return Refused(absl::StatusCode::kFailedPrecondition, what,
+                   absl::StrCat(status,
+                                ": the bucket is elsewhere; look at "
+                                "CKPTREE_GS_ENDPOINT"));
   }
   if (status >= 300 && status < 400) {
     return Refused(absl::StatusCode::kFailedPrecondition, what,
@@ -155,6 +166,11 @@ S3Verdict JudgeS3(const HttpAnswer& answer, const std::string& what) {
   if (status == 507 || code == "QuotaExceeded") {
     return Refused(absl::StatusCode::kResourceExhausted, what,
                    absl::StrCat(status, " ", code, ": the store is full"));
+  }
+  // A server without what a header asks for says so each time.
+  if (status == 501 && code == "NotImplemented") {
+    return Refused(absl::StatusCode::kUnimplemented, what,
+                   "501 NotImplemented: the server cannot do that");
   }
   // What arrived is not what was sent, or not all of it did.
   const bool mangled = IsOneOf(code, {"XAmzContentSHA256Mismatch", "BadDigest",
@@ -177,6 +193,7 @@ absl::StatusOr<S3List> ParseS3List(const std::string& body,
   list.page.more = std::string_view(root.child_value("IsTruncated")) == "true";
   for (const pugi::xml_node entry : root.children("Contents")) {
     const std::string_view key = entry.child_value("Key");
+    if (list.last.empty()) list.first = key;
     list.last = key;
     ObjectInfo info;
     if (!key.starts_with(base) ||

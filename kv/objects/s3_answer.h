@@ -35,15 +35,20 @@ struct S3Verdict {
   bool certainly_undone;  // It never arrived.
 };
 
+// Whose bucket it is: Amazon's, and all that are as that one; or Google's, of
+// which credentials and settings have other names.
+enum class S3Of : std::uint8_t { kAmazon, kGoogle };
+
 // `what` begins the messages: what was asked for, and where. Of what the server
 // says they have its code and, in one line of letters, the beginning.
-S3Verdict JudgeS3(const HttpAnswer& answer, const std::string& what);
+S3Verdict JudgeS3(const HttpAnswer& answer, const std::string& what, S3Of of);
 
 // The objects of a ListObjectsV2; names without `base`, those that do not begin
 // with it or could be no object's left out. kUnknown where it is no such list.
 struct S3List {
   ObjectPage page;
-  std::string last;  // The last key, with `base`, of those left out, too.
+  // The keys that it begins and ends with, with `base`, of those left out, too.
+  std::string first, last;
 };
 absl::StatusOr<S3List> ParseS3List(const std::string& body,
                                    std::string_view base);

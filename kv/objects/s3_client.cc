@@ -75,8 +75,8 @@ bool IsThisMachine(std::string_view host) {
 }
 
 // "https://host:port" of an endpoint.
-absl::StatusOr<std::string> CheckEndpoint(std::string endpoint,
-                                          bool allow_http) {
+absl::StatusOr<std::string> CheckEndpoint(std::string endpoint, bool allow_http,
+                                          S3Of of) {
   while (endpoint.ends_with("/")) endpoint.pop_back();
   const bool plain = endpoint.starts_with("http://");
   const std::size_t slashes = endpoint.find("://");
@@ -89,9 +89,11 @@ absl::StatusOr<std::string> CheckEndpoint(std::string endpoint,
   if ((!plain && !endpoint.starts_with("https://")) || host.empty() ||
       !letters) {
     // It could hold a secret, so it is not shown.
-    return absl::InvalidArgumentError(
-        "the endpoint of S3 is like https://host:port, without a user, a path "
-        "or parameters");
+    return absl::InvalidArgumentError(absl::StrCat(
+        of == S3Of::kGoogle
+            ? "CKPTREE_GS_ENDPOINT is https://storage.googleapis.com, or like "
+            : "the endpoint of S3 is like ",
+        "https://host:port, without a user, a path or parameters"));
   }
   if (plain && !allow_http && !IsThisMachine(host)) {
     return absl::FailedPreconditionError(
@@ -105,12 +107,17 @@ absl::StatusOr<std::string> CheckEndpoint(std::string endpoint,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<S3Client>> S3Client::Open(
-    const std::string& bucket, const ObjectStoreOptions& options) {
+    const ObjectAddress& address, const ObjectStoreOptions& options) {
+  const std::string& bucket = address.place;
+  const S3Of of = address.scheme == "gs" ? S3Of::kGoogle : S3Of::kAmazon;
   // Not by make_unique: the constructor is private.
-  std::unique_ptr<S3Client> client(new S3Client());
-  client->region_ = FirstOf({options.region, EnvironmentText("AWS_REGION"),
-                             EnvironmentText("AWS_DEFAULT_REGION"),
-                             AwsProfileValue("region"), "us-east-1"});
+  std::unique_ptr<S3Client> client(new S3Client(of));
+  client->region_ =
+      of == S3Of::kGoogle
+          ? FirstOf({options.region, "auto"})
+          : FirstOf({options.region, EnvironmentText("AWS_REGION"),
+                     EnvironmentText("AWS_DEFAULT_REGION"),
+                     AwsProfileValue("region"), "us-east-1"});
   const bool letters = std::ranges::all_of(client->region_, [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-';
   });
@@ -121,8 +128,10 @@ absl::StatusOr<std::unique_ptr<S3Client>> S3Client::Open(
         "AWS_REGION, AWS_DEFAULT_REGION or the file of AWS's settings"));
   }
   std::string endpoint =
-      FirstOf({options.endpoint, EnvironmentText("AWS_ENDPOINT_URL_S3"),
-               EnvironmentText("AWS_ENDPOINT_URL")});
+      of == S3Of::kGoogle
+          ? FirstOf({options.endpoint, EnvironmentText("CKPTREE_GS_ENDPOINT")})
+          : FirstOf({options.endpoint, EnvironmentText("AWS_ENDPOINT_URL_S3"),
+                     EnvironmentText("AWS_ENDPOINT_URL")});
   if (endpoint.empty() && bucket.find(".") == std::string_view::npos) {
     client->host_ =
         absl::StrCat(bucket, ".s3.", client->region_, ".amazonaws.com");
@@ -133,7 +142,7 @@ absl::StatusOr<std::unique_ptr<S3Client>> S3Client::Open(
     endpoint = absl::StrCat("https://s3.", client->region_, ".amazonaws.com");
   }
   CKPTREE_ASSIGN_OR_RETURN(
-      endpoint, CheckEndpoint(std::move(endpoint), options.allow_http));
+      endpoint, CheckEndpoint(std::move(endpoint), options.allow_http, of));
   client->host_ = endpoint.substr(endpoint.find("://") + 3);
   client->here_ = IsThisMachine(client->host_);
   client->url_ = absl::StrCat(endpoint, "/", bucket);
@@ -201,7 +210,7 @@ std::vector<S3Reply> S3Client::Send(std::span<const S3Request> requests,
     bool expired = false;
     for (std::size_t i = 0; i < pending.size(); ++i) {
       S3Reply& reply = replies[pending[i]];
-      reply.verdict = JudgeS3(answers[i], What(requests[pending[i]]));
+      reply.verdict = JudgeS3(answers[i], What(requests[pending[i]]), of_);
       reply.answer = std::move(answers[i]);
       const S3Verdict& verdict = reply.verdict;
       const bool renewed = verdict.meaning == S3Meaning::kExpired && tries == 1;

@@ -41,9 +41,9 @@ struct S3Reply {
 // Thread-safe.
 class S3Client {
  public:
-  // Errors as OpenS3Store.
+  // Of s3:// or gs://; errors as OpenS3Store.
   static absl::StatusOr<std::unique_ptr<S3Client>> Open(
-      const std::string& bucket, const ObjectStoreOptions& options);
+      const ObjectAddress& address, const ObjectStoreOptions& options);
 
   // Sends each, all at the same time; `once`: one that may have arrived is not
   // sent again. Others are, until the call ends, those that expired credentials
@@ -53,17 +53,18 @@ class S3Client {
   S3Reply Send(const S3Request& request, const Call& call, bool once = false);
 
  private:
-  S3Client() = default;
+  explicit S3Client(S3Of of) : of_(of), credentials_(http_, of) {}
   HttpRequest Build(const S3Request& request, const AwsKeys& keys,
                     const HttpSignature& signature) const;
   std::string What(const S3Request& request) const;
 
+  const S3Of of_;
   std::string host_;  // With its port, for messages.
   std::string url_;   // Of the bucket.
   std::string region_;
   bool here_ = false;  // On this machine.
   Http http_;
-  AwsCredentials credentials_{http_};
+  AwsCredentials credentials_;
 };
 
 }  // namespace ckptree::kv

@@ -183,6 +183,15 @@ class S3Store : public ObjectStore {
                 ParseS3List(reply.answer.body, base_);
             return parsed.ok() ? parsed : Strange("a list of " + prefix);
           }));
+      // Else who goes through all pages meets the first one for ever, and who
+      // looks behind a name takes for new what stands before it.
+      if (!from.empty() && !list.last.empty() && list.first <= from) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            address_, " lists what stands before ", from,
+            " where it was asked ",
+            "for what is behind it: it does not keep to start-after of ",
+            "ListObjectsV2, and cannot be used"));
+      }
       if (!list.page.objects.empty() || !list.page.more || list.last <= from) {
         return std::move(list.page);
       }
@@ -392,7 +401,7 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenS3Store(
     const std::string& address, const ObjectAddress& parsed,
     const ObjectStoreOptions& options) {
   CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<S3Client> client,
-                           S3Client::Open(parsed.place, options));
+                           S3Client::Open(parsed, options));
   return std::make_unique<S3Store>(address, parsed.path, std::move(client));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Objects of an S3 bucket.
+// Objects of an S3 bucket, or of one that Google shows to clients of S3.
 
 #ifndef CKPTREE_KV_OBJECTS_S3_STORE_H_
 #define CKPTREE_KV_OBJECTS_S3_STORE_H_

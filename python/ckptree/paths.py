@@ -35,13 +35,16 @@ def with_parents(directory: str, create: bool, opened: Callable[[], T]) -> T:
 
 def place_to_read(path: str | os.PathLike[str]) -> str:
     """The same of a store that is only read: addresses in an object store stay
-    as they are.
+    as they are, gs:// where CKPTREE_GS_ENDPOINT is set.
 
     >>> place_to_read("s3://bucket/lm"), place_to_read("file:///runs/lm")
     ('s3://bucket/lm', '/runs/lm')
     """
     given = os.fsdecode(os.fspath(path))
     if given.startswith(("s3://", "rados://")):
+        return given
+    # As the engine: only where somebody has asked for it.
+    if given.startswith("gs://") and os.environ.get("CKPTREE_GS_ENDPOINT"):
         return given
     # A folder that others see, with what a store has shipped there.
     if given.startswith("file:///") and os.path.isfile(

@@ -144,8 +144,10 @@ class Store(Reporting, Closing):
         with a remote, else "none". Any store reads both.
     remote : str
         An object store that gets every commit behind the disk: "s3://...",
-        "rados://..." or "file://...". An absent or empty directory becomes the
-        store that is there. With ranks, rank 0 ships what all save. "": none.
+        "rados://..." or "file://..."; "gs://..." where CKPTREE_GS_ENDPOINT is
+        set and the bucket creates objects conditionally. An absent or empty
+        directory becomes the store that is there. With ranks, rank 0 ships what
+        all save. "": none.
     durable : {"local", "remote"}
         Where a step is once its save is done.
     take_over : bool

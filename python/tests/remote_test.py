@@ -52,7 +52,12 @@ def test_what_goes_with_nothing_is_refused(tmp_path):
         with pytest.raises(ckptree.StateError, match="without a remote"):
             store.wait_replicated()
     with pytest.raises(ValueError, match="begins with file"):
-        ckptree.Store(tmp_path / "b", remote="gs://bucket/run")
+        ckptree.Store(tmp_path / "b", remote="gcs://bucket/run")
+    # There is no such option yet; one must not be accepted and ignored.
+    for call in (ckptree.Store, ckptree.open, ckptree.CheckpointManager):
+        with pytest.raises(TypeError, match="local_keep"):
+            call(tmp_path / "c", local_keep="latest(1)")
+    assert not (tmp_path / "c").exists()
 
 
 def test_the_writer_before_is_fenced_by_name(tmp_path):
@@ -81,6 +86,29 @@ def test_credentials_have_a_class_of_their_own(tmp_path, monkeypatch):
         ckptree.open("s3://bucket/run")
     with pytest.raises(PermissionError):
         ckptree.Store(tmp_path / "a", remote="s3://bucket/run")
+
+
+def test_a_bucket_of_google_is_taken_where_its_endpoint_is_named(
+    tmp_path, monkeypatch
+):
+    address = "gs://bucket/run"
+    monkeypatch.delenv("CKPTREE_GS_ENDPOINT", raising=False)
+    with pytest.raises(ValueError, match="CKPTREE_GS_ENDPOINT"):
+        ckptree.Store(tmp_path / "a", remote=address)
+    with pytest.raises(ValueError, match="'gs'.*CKPTREE_GS_ENDPOINT"):
+        ckptree.open(address)
+    monkeypatch.setenv("CKPTREE_GS_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    for name in ("GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for call in (
+        lambda: ckptree.open(address),
+        lambda: ckptree.Store(tmp_path / "a", remote=address),
+    ):
+        with pytest.raises(ckptree.CredentialsError, match="GS_ACCESS_KEY_ID"):
+            call()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_takes_no_address_says_so(tmp_path):

@@ -2,6 +2,7 @@
 
 #include "kv/objects/names.h"
 
+#include <cstdlib>
 #include <string>
 
 #include "absl/status/status.h"
@@ -16,6 +17,7 @@ namespace ckptree {
 namespace {
 
 using ::ckptree::testing::Soon;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -44,16 +46,39 @@ TEST(ObjectAddressTest, HoldsNoSecretAndShowsNone) {
 TEST(ObjectAddressTest, RefusesWhatIsNone) {
   for (const std::string address :
        {"", "s3://", "s3:///run", "s3://../run", "s3://bucket/../run",
-        "s3://bucket/a b", "file://relative", "gs://bucket/run",
-        "s3://bucket//run"}) {
+        "s3://bucket/a b", "file://relative", "gcs://bucket/run", "gs:///run",
+        "gs://bucket/run?key=x", "s3://bucket//run"}) {
     EXPECT_EQ(kv::ParseObjectAddress(address).status().code(),
               absl::StatusCode::kInvalidArgument)
         << address;
   }
 }
 
+TEST(ObjectAddressTest, GoogleIsTakenWhereItsEndpointIsNamedAlone) {
+  const std::string address = "gs://bucket/run";
+  EXPECT_EQ(kv::ParseObjectAddress(address)->place, "bucket");
+  if (!kv::HasObjectStore("gs")) GTEST_SKIP() << "a build without S3";
+  unsetenv("CKPTREE_GS_ENDPOINT");
+  // That is where s3:// goes.
+  setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9", 1);
+  const absl::Status status = kv::OpenObjectStore(address, {}, Soon()).status();
+  unsetenv("AWS_ENDPOINT_URL_S3");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(HasSubstr(address), HasSubstr("CKPTREE_GS_ENDPOINT"),
+            HasSubstr("GS_ACCESS_KEY_ID"), HasSubstr("GS_SECRET_ACCESS_KEY")));
+  setenv("CKPTREE_GS_ENDPOINT", "http://127.0.0.1:9", 1);
+  EXPECT_THAT(kv::OpenObjectStore(address, {}, Soon()), testing::IsOk());
+  // Plain http to another host.
+  setenv("CKPTREE_GS_ENDPOINT", "http://storage.googleapis.com", 1);
+  EXPECT_EQ(kv::OpenObjectStore(address, {}, Soon()).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  unsetenv("CKPTREE_GS_ENDPOINT");
+}
+
 TEST(ObjectAddressTest, AKindThatTheBuildIsWithoutIsNamed) {
-  for (const char* scheme : {"s3", "rados"}) {
+  for (const char* scheme : {"s3", "gs", "rados"}) {
     if (kv::HasObjectStore(scheme)) continue;
     const absl::Status status =
         kv::OpenObjectStore(absl::StrCat(scheme, "://place/run"), {}, Soon())
@@ -62,7 +87,7 @@ TEST(ObjectAddressTest, AKindThatTheBuildIsWithoutIsNamed) {
     EXPECT_THAT(status.ToString(), HasSubstr(absl::StrCat(scheme, "://")));
   }
   EXPECT_TRUE(kv::HasObjectStore("file"));
-  EXPECT_FALSE(kv::HasObjectStore("gs"));
+  EXPECT_FALSE(kv::HasObjectStore("gcs"));
 }
 
 }  // namespace

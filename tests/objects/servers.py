@@ -5,6 +5,10 @@
   servers.py ceph -- PROGRAM ARG...    a Ceph monitor, an OSD (BlueStore on a
                                        file) and its S3 gateway
   servers.py moto -- PROGRAM ARG...    moto's S3
+  servers.py ignores -- PROGRAM ARG... an S3 in memory that takes a conditional
+                                       creation for any other (wrong_s3.py)
+  servers.py refuses -- PROGRAM ARG... likewise, and it refuses one
+  servers.py restarts -- PROGRAM ARG.. likewise, and each list begins anew
   servers.py without -- PROGRAM        nothing: says that the engine was built
                                        without what PROGRAM is about
 
@@ -260,12 +264,31 @@ def start_moto(servers):
   return port, {}
 
 
+def start_wrong(how):
+  def start(servers):
+    port, = free_ports(1)
+    server, log = servers.start(
+        how, sys.executable,
+        os.path.join(os.path.dirname(os.path.abspath(__file__)), "wrong_s3.py"),
+        str(port), how)
+    wait_for_http(port, server, log)
+    return port, {}
+  return start
+
+
+WRONG = ("ignores", "refuses", "restarts")
+START = {"ceph": start_ceph, "moto": start_moto,
+         **{how: start_wrong(how) for how in WRONG}}
+
+
 def missing(kind):
   """Why the servers of `kind` cannot be started, or None."""
   if kind == "without":
     return "the libraries were not there when the engine was built"
   if kind == "moto":
     return None if moto_python() else "moto is not installed in .venv"
+  if kind in WRONG:
+    return None
   wanted = ("ceph-mon", "ceph-osd", "radosgw", "radosgw-admin", "ceph", "rados",
             "ceph-authtool", "monmaptool")
   gone = [name for name in wanted if not shutil.which(name)]
@@ -283,8 +306,7 @@ def make_bucket(port, environment):
 
 
 def main():
-  if len(sys.argv) < 4 or sys.argv[1] not in (
-      "ceph", "moto", "without") or (
+  if len(sys.argv) < 4 or sys.argv[1] not in (*START, "without") or (
       sys.argv[2] != "--"):
     print(__doc__)
     return 2
@@ -301,7 +323,7 @@ def main():
     servers = Servers(folder)
     try:
       begun = time.monotonic()
-      port, more = (start_ceph if kind == "ceph" else start_moto)(servers)
+      port, more = START[kind](servers)
       environment = {
           **os.environ, **more, "AWS_ACCESS_KEY_ID": ACCESS,
           "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION,

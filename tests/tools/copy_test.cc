@@ -3,6 +3,7 @@
 // `ckptree copy` and `ckptree backup`.
 
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -202,6 +203,18 @@ TEST_F(CopyCommandTest, CompletesStepsOfTheSource) {
   EXPECT_THAT(Run({"__complete", "--", "copy", source_, "x", "4"}).out,
               HasSubstr("400\n"));
   EXPECT_EQ(Run({"__complete", "--", "copy", ""}).out, "");
+}
+
+TEST_F(CopyCommandTest, OnlyAWriterThatMayBeAliveIsSaidToBeEnded) {
+  setenv("XDG_CACHE_HOME", (scratch_ / "cache").c_str(), 1);
+  // Plain http to another host is refused before anything is asked of it.
+  setenv("AWS_ENDPOINT_URL_S3", "http://storage.example.com", 1);
+  const Result result = Run({"copy", source_, "s3://bucket/run"});
+  unsetenv("AWS_ENDPOINT_URL_S3");
+  EXPECT_NE(result.code, 0);
+  EXPECT_THAT(result.err, ::testing::AnyOf(HasSubstr("plain http"),
+                                           HasSubstr("is without s3")));
+  EXPECT_THAT(result.err, ::testing::Not(HasSubstr("take-over")));
 }
 
 TEST_F(CopyCommandTest, BadInput) {

@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "ckptree/local_path.h"
@@ -94,8 +95,8 @@ absl::StatusOr<std::optional<Store>> OpenDestination(Session& session,
 // something else is.
 bool IsFar(const std::string& to) {
   return !LocalPath(to).ok() &&
-         (to.starts_with("s3://") || to.starts_with("rados://") ||
-          to.starts_with("file:///"));
+         (to.starts_with("s3://") || to.starts_with("gs://") ||
+          to.starts_with("rados://") || to.starts_with("file:///"));
 }
 
 // Through a folder of this machine, which ships to `to`, and goes when all is
@@ -128,7 +129,8 @@ class FarDestination {
       fs::remove_all(folder_, error);
       store = Store::Open(folder_, options);
     }
-    if (absl::IsFailedPrecondition(store.status()) && !options.take_over) {
+    if (absl::IsFailedPrecondition(store.status()) && !options.take_over &&
+        absl::StrContains(store.status().message(), "may still be training")) {
       return WithHint(store.status(),
                       "where nothing runs there any more: --take-over");
     }

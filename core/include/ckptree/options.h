@@ -142,11 +142,13 @@ struct StoreOptions {
 
   // An object store that gets every commit, in their order, behind the disk:
   // s3://bucket/prefix, rados://pool/namespace, or file:///folder of a file
-  // system that others see. Credentials and the endpoint come from the
-  // environment, as AWS's own tools and Ceph's have them. An open for writing
-  // of a directory that is absent or empty fetches the store from there, where
-  // it is. One process at a time writes to it: another one that opens it for
-  // writing ends that, see `take_over`. Empty: none. Of an open for writing.
+  // system that others see; gs://bucket/prefix where CKPTREE_GS_ENDPOINT is
+  // set. Credentials and the endpoint come from the environment, as AWS's own
+  // tools and Ceph's have them. A bucket that creates no object conditionally
+  // is kFailedPrecondition, and can be read. An open for writing of a directory
+  // that is absent or empty fetches the store from there, where it is. One
+  // process at a time writes to it: another one that opens it for writing ends
+  // that, see `take_over`. Empty: none. Of an open for writing.
   std::string remote = {};
   Durable durable = Durable::kLocal;
   // Open also where another process wrote to the remote less than ten minutes
