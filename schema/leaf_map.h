@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -52,6 +53,33 @@ class LeafMap {
 
  private:
   std::vector<MapRun> runs_;
+  std::uint32_t size_ = 0;
+};
+
+// A map as it stands in a record: a store has one for each step, and few of
+// them are asked for more than one leaf. Immutable.
+class PackedLeafMap {
+ public:
+  PackedLeafMap() : PackedLeafMap(LeafMap()) {}
+  explicit PackedLeafMap(const LeafMap& map);
+  // Refuses what DecodeLeafMap() refuses.
+  static absl::StatusOr<PackedLeafMap> Of(std::string bytes);
+
+  std::uint32_t size() const { return size_; }
+  const std::string& bytes() const { return bytes_; }
+
+  // The one-leaf run of `ordinal`, found from the front: who wants many leaves
+  // unpacks it. REQUIRES: ordinal < size().
+  MapRun At(std::uint32_t ordinal) const;
+  LeafMap Unpack() const;
+
+  friend bool operator==(const PackedLeafMap&, const PackedLeafMap&) = default;
+
+ private:
+  PackedLeafMap(std::string bytes, std::uint32_t size)
+      : bytes_(std::move(bytes)), size_(size) {}
+
+  std::string bytes_;
   std::uint32_t size_ = 0;
 };
 

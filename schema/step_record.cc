@@ -78,7 +78,7 @@ void EncodeParts(const std::vector<PartRecord>& parts, Message* out) {
     pb::PartRecord* added = out->add_parts();
     added->set_part(part.part);
     added->set_tree(part.tree.view().data(), kDigestBytes);
-    added->set_map(EncodeLeafMap(part.map));
+    added->set_map(part.map.bytes());
   }
 }
 
@@ -97,7 +97,7 @@ absl::Status DecodeParts(RecordKind kind, const Parts& in,
       return Fault(kind, absl::StrFormat("part %d: the tree is not 16 bytes",
                                          part.part()));
     }
-    absl::StatusOr<LeafMap> map = DecodeLeafMap(part.map());
+    absl::StatusOr<PackedLeafMap> map = PackedLeafMap::Of(part.map());
     if (!map.ok()) {
       return Fault(kind, absl::StrFormat("part %d: %s", part.part(),
                                          map.status().message()));

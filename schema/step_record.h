@@ -23,7 +23,7 @@ namespace ckptree::schema {
 struct PartRecord {
   std::uint16_t part = 0;
   base::Digest tree;
-  LeafMap map;
+  PackedLeafMap map;
 
   friend bool operator==(const PartRecord&, const PartRecord&) = default;
 };

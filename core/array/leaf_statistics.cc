@@ -16,6 +16,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/instruction_set.h"
 #include "core/array/small_type_statistics.h"
 
 // Vectors whose length the compiler does not know cannot stand in an array.
@@ -61,6 +62,10 @@ enum class Part {
   kUint32,
   kUint64,
 };
+
+// The function of one instruction set.
+template <base::InstructionSets kSet>
+struct Compiled;
 
 }  // namespace
 }  // namespace ckptree
@@ -314,6 +319,12 @@ void AddTile(Part part, const std::byte* p, std::size_t n, Tile& tile) {
 }
 
 }  // namespace HWY_NAMESPACE
+
+template <>
+struct Compiled<HWY_TARGET> {
+  static constexpr auto kFunctions = &HWY_NAMESPACE::AddTile;
+};
+
 }  // namespace
 }  // namespace ckptree
 HWY_AFTER_NAMESPACE();
@@ -321,8 +332,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ckptree {
 namespace {
-
-HWY_EXPORT(AddTile);
 
 std::optional<Part> PartOf(DType dtype) {
   switch (dtype) {
@@ -383,12 +392,14 @@ double Fold(std::array<double, kLanes> lanes) {
 
 Statistics OfParts(Part part, std::span<const std::byte> elements) {
   const std::size_t part_bytes = PartBytes(part);
+  const auto add_tile =
+      base::BestOf<Compiled, HWY_TARGETS>(base::UsedInstructionSets());
   Statistics all;
   for (std::size_t i = 0; i < elements.size(); i += kTileBytes) {
     const std::size_t n =
         std::min(kTileBytes, elements.size() - i) / part_bytes;
     Tile tile;
-    HWY_DYNAMIC_DISPATCH(AddTile)(part, elements.data() + i, n, tile);
+    add_tile(part, elements.data() + i, n, tile);
     Statistics one;
     one.count = n;
     one.nan = tile.nan;

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/instruction_set.h"
+
 // Vectors whose length the compiler does not know cannot stand in an array.
 #ifndef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS \
@@ -17,6 +19,29 @@
 #define HWY_TARGET_INCLUDE "core/coding/byte_planes.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+
+// Shared by all instruction sets.
+#ifndef CKPTREE_CORE_BYTE_PLANES_CC_ONCE_
+#define CKPTREE_CORE_BYTE_PLANES_CC_ONCE_
+
+namespace ckptree::internal {
+namespace {
+
+struct Functions {
+  void (*split)(const std::byte* words, std::size_t count, int width,
+                bool rotate, const Planes<std::byte>& planes);
+  void (*merge)(const Planes<const std::byte>& planes, std::size_t count,
+                int width, bool rotate, std::byte* words);
+};
+
+// Those of one instruction set.
+template <base::InstructionSets kSet>
+struct Compiled;
+
+}  // namespace
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_BYTE_PLANES_CC_ONCE_
 
 HWY_BEFORE_NAMESPACE();
 namespace ckptree::internal {
@@ -170,6 +195,13 @@ HWY_ATTR void Merge(const Planes<const std::byte>& planes, std::size_t count,
 }
 
 }  // namespace HWY_NAMESPACE
+
+template <>
+struct Compiled<HWY_TARGET> {
+  static constexpr Functions kFunctions = {&HWY_NAMESPACE::Split,
+                                           &HWY_NAMESPACE::Merge};
+};
+
 }  // namespace
 }  // namespace ckptree::internal
 HWY_AFTER_NAMESPACE();
@@ -179,19 +211,20 @@ HWY_AFTER_NAMESPACE();
 namespace ckptree::internal {
 namespace {
 
-HWY_EXPORT(Split);
-HWY_EXPORT(Merge);
+Functions BestHere() {
+  return base::BestOf<Compiled, HWY_TARGETS>(base::UsedInstructionSets());
+}
 
 }  // namespace
 
 void SplitPlanes(const std::byte* words, std::size_t count, int width,
                  bool rotate, const Planes<std::byte>& planes) {
-  HWY_DYNAMIC_DISPATCH(Split)(words, count, width, rotate, planes);
+  BestHere().split(words, count, width, rotate, planes);
 }
 
 void MergePlanes(const Planes<const std::byte>& planes, std::size_t count,
                  int width, bool rotate, std::byte* words) {
-  HWY_DYNAMIC_DISPATCH(Merge)(planes, count, width, rotate, words);
+  BestHere().merge(planes, count, width, rotate, words);
 }
 
 }  // namespace ckptree::internal

@@ -9,10 +9,28 @@
 #include <array>
 #include <cstring>
 
+#include "base/instruction_set.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/coding/rounded_copy.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+
+// Shared by all instruction sets.
+#ifndef CKPTREE_CORE_ROUNDED_COPY_CC_ONCE_
+#define CKPTREE_CORE_ROUNDED_COPY_CC_ONCE_
+
+namespace ckptree::internal {
+namespace {
+
+// The function of one instruction set.
+template <base::InstructionSets kSet>
+struct Compiled;
+
+}  // namespace
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_ROUNDED_COPY_CC_ONCE_
 
 HWY_BEFORE_NAMESPACE();
 namespace ckptree::internal {
@@ -55,6 +73,12 @@ HWY_ATTR void Round(const std::byte* master, std::size_t count,
 }
 
 }  // namespace HWY_NAMESPACE
+
+template <>
+struct Compiled<HWY_TARGET> {
+  static constexpr auto kFunctions = &HWY_NAMESPACE::Round;
+};
+
 }  // namespace
 }  // namespace ckptree::internal
 HWY_AFTER_NAMESPACE();
@@ -64,16 +88,15 @@ HWY_AFTER_NAMESPACE();
 namespace ckptree::internal {
 namespace {
 
-HWY_EXPORT(Round);
-
 // Words that are compared at once: what is no copy is soon known.
 constexpr std::size_t kWordsAtOnce = 1024;
 
 }  // namespace
 
 void RoundWords(std::span<const std::byte> master, std::byte* copy) {
-  HWY_DYNAMIC_DISPATCH(Round)
-  (master.data(), master.size() / sizeof(std::uint32_t), copy);
+  const auto round =
+      base::BestOf<Compiled, HWY_TARGETS>(base::UsedInstructionSets());
+  round(master.data(), master.size() / sizeof(std::uint32_t), copy);
 }
 
 bool IsRoundedCopy(std::span<const std::byte> master,

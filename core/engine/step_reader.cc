@@ -140,9 +140,9 @@ absl::StatusOr<std::unique_ptr<StepReader>> StepReader::Open(
     }
   }
   CKPTREE_ASSIGN_OR_RETURN(
-      std::vector<schema::PartRecord> parts,
+      const std::vector<schema::PartRecord> parts,
       PartsOf(reader->engine_->database(), *reader->record_));
-  for (schema::PartRecord& part : parts) {
+  for (const schema::PartRecord& part : parts) {
     absl::StatusOr<std::shared_ptr<const StepTree>> tree =
         reader->engine_->Tree(part.tree);
     if (!tree.ok()) return reader->Annotate(tree.status());
@@ -151,8 +151,7 @@ absl::StatusOr<std::unique_ptr<StepReader>> StepReader::Open(
           absl::StrFormat("part %d: its tree has %d leaves, its map %d",
                           part.part, (*tree)->leaf_count(), part.map.size())));
     }
-    reader->parts_.push_back(
-        {part.part, *std::move(tree), std::move(part.map)});
+    reader->parts_.push_back({part.part, *std::move(tree), part.map.Unpack()});
   }
   return reader;
 }

@@ -383,7 +383,7 @@ class PartWriter {
     result.dead = DeadBlocks(base_, *result.next);
     result.record.part = task_.part;
     result.record.tree = content_.tree->digest;
-    result.record.map = result.next->map();
+    result.record.map = schema::PackedLeafMap(result.next->map());
     return result;
   }
 

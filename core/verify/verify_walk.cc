@@ -96,7 +96,7 @@ void Damage::Explain(const kv::Database& database,
       for (std::size_t i = 0; i < (*part)->leaves.size(); ++i) {
         const auto& leaf = (*part)->leaves[i];
         note(RecordBlock(record.part,
-                         record.map.At(static_cast<std::uint32_t>(i))),
+                         (*part)->map.At(static_cast<std::uint32_t>(i))),
              0, i);
         if (leaf == nullptr) continue;
         for (const schema::ChunkRef& ref : leaf->record.chunks) {
@@ -135,17 +135,18 @@ absl::StatusOr<std::shared_ptr<const BasePart>> LoadPartSharing(
       if (leaf != nullptr) have.emplace(RecordBlock(part.part, *leaf), leaf);
     }
   }
-  base->leaves.resize(part.map.size());
+  const schema::LeafMap& map = base->map;
+  base->leaves.resize(map.size());
   std::vector<std::uint32_t> missing;
-  for (std::uint32_t i = 0; i < part.map.size(); ++i) {
-    const auto it = have.find(RecordBlock(part.part, part.map.At(i)));
+  for (std::uint32_t i = 0; i < map.size(); ++i) {
+    const auto it = have.find(RecordBlock(part.part, map.At(i)));
     if (it != have.end()) {
       base->leaves[i] = it->second;
     } else {
       missing.push_back(i);
     }
   }
-  auto read = ReadLeaves(database, part.part, part.map, missing);
+  auto read = ReadLeaves(database, part.part, map, missing);
   if (read.ok()) {
     for (std::size_t i = 0; i < missing.size(); ++i) {
       base->leaves[missing[i]] = std::move((*read)[i]);
@@ -154,12 +155,11 @@ absl::StatusOr<std::shared_ptr<const BasePart>> LoadPartSharing(
   }
   // One by one: which of them is it?
   for (const std::uint32_t ordinal : missing) {
-    auto one =
-        ReadLeaves(database, part.part, part.map, std::span(&ordinal, 1));
+    auto one = ReadLeaves(database, part.part, map, std::span(&ordinal, 1));
     if (one.ok()) {
       base->leaves[ordinal] = std::move(one->front());
     } else {
-      damage->AddBlock(RecordBlock(part.part, part.map.At(ordinal)),
+      damage->AddBlock(RecordBlock(part.part, map.At(ordinal)),
                        std::string(one.status().message()));
     }
   }

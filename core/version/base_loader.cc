@@ -115,7 +115,7 @@ absl::StatusOr<std::shared_ptr<BasePart>> LoadPartEntries(
     const BasePart* known) {
   auto base = std::make_shared<BasePart>();
   base->tree = part.tree;
-  base->map = part.map;
+  base->map = part.map.Unpack();
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<const StepTree> tree,
                            StepTree::Open(database, part.tree));
   if (tree->leaf_count() != part.map.size()) {
@@ -144,8 +144,8 @@ absl::StatusOr<std::shared_ptr<const BasePart>> LoadPart(
                            LoadPartEntries(database, part, nullptr));
   std::vector<std::uint32_t> ordinals(part.map.size());
   std::iota(ordinals.begin(), ordinals.end(), 0u);
-  CKPTREE_ASSIGN_OR_RETURN(base->leaves,
-                           ReadLeaves(database, part.part, part.map, ordinals));
+  CKPTREE_ASSIGN_OR_RETURN(
+      base->leaves, ReadLeaves(database, part.part, base->map, ordinals));
   return base;
 }
 
@@ -163,7 +163,8 @@ absl::StatusOr<std::shared_ptr<const CompactPart>> LoadCompactPart(
         absl::StrFormat("tree %s has %d leaves, its map %d", part.tree.Hex(),
                         of_tree, part.map.size()));
   }
-  CompactPartBuilder builder(nullptr, part.map.size());
+  const schema::LeafMap map = part.map.Unpack();
+  CompactPartBuilder builder(nullptr, map.size());
   std::vector<std::shared_ptr<const BaseLeaf>> leaves;
   std::uint32_t first = 0;  // The ordinal of the first of them.
   for (const schema::TreeEntry& entry : entries) {
@@ -172,10 +173,10 @@ absl::StatusOr<std::shared_ptr<const CompactPart>> LoadCompactPart(
     if (ordinal == first + leaves.size()) {
       first = ordinal;
       std::vector<std::uint32_t> ordinals(
-          std::min(part.map.size() - first, kLeavesAtOnce));
+          std::min(map.size() - first, kLeavesAtOnce));
       std::iota(ordinals.begin(), ordinals.end(), first);
-      CKPTREE_ASSIGN_OR_RETURN(
-          leaves, ReadLeaves(database, part.part, part.map, ordinals));
+      CKPTREE_ASSIGN_OR_RETURN(leaves,
+                               ReadLeaves(database, part.part, map, ordinals));
     }
     builder.Add(NewLeafOf(*leaves[ordinal - first], entry));
   }

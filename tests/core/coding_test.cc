@@ -23,7 +23,7 @@
 #include "core/coding/byte_planes.h"
 #include "core/coding/coded_block.h"
 #include "core/coding/rounded_copy.h"
-#include "hwy/targets.h"
+#include "tests/core/instruction_sets.h"
 
 namespace ckptree::internal {
 namespace {
@@ -342,11 +342,7 @@ TEST(RoundedCopyTest, IsTheNearestOfEachWord) {
 TEST(RoundedCopyTest, IsTheSameWithAllVectors) {
   const Bytes words = Noise(4 * 4099, 5);
   const Bytes both = WithCopy(words);
-  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    hwy::SetSupportedTargetsForTest(target);
-    EXPECT_TRUE(WithCopy(words) == both) << hwy::TargetName(target);
-  }
-  hwy::SetSupportedTargetsForTest(0);
+  OnEveryInstructionSet([&] { EXPECT_TRUE(WithCopy(words) == both); });
 }
 
 TEST(RoundedCopyTest, IsNotStored) {
@@ -478,15 +474,7 @@ TEST(BytePlanesTest, AreTheSameOnEveryTarget) {
       }
     }
   };
-  const std::vector<std::int64_t> targets = hwy::SupportedAndGeneratedTargets();
-  for (const std::int64_t target : targets) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(target);
-    check();
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().DeInit();
+  OnEveryInstructionSet(check);
 }
 
 }  // namespace

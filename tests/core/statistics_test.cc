@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/array/leaf_statistics.h"
-#include "hwy/targets.h"
+#include "tests/core/instruction_sets.h"
 
 namespace ckptree {
 namespace {
@@ -166,20 +166,6 @@ void ExpectEqual(const Statistics& got, const Statistics& want) {
 
 bool IsWide(DType dtype) { return BitWidth(dtype) >= 16; }
 
-// Runs `check` once for each instruction set that this machine has.
-template <class Check>
-void OnEveryTarget(Check check) {
-  const std::vector<std::int64_t> targets = hwy::SupportedAndGeneratedTargets();
-  for (const std::int64_t target : targets) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(target);
-    check();
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().DeInit();
-}
-
 TEST(LeafStatistics, WideTypesMatchTheReferenceOnEveryTarget) {
   // Around the lanes, the blocks and the tiles; bytes past an element too.
   const std::size_t lengths[] = {0,     1,     2,         7,      8,
@@ -193,7 +179,7 @@ TEST(LeafStatistics, WideTypesMatchTheReferenceOnEveryTarget) {
       SCOPED_TRACE(length);
       const Bytes bytes = RandomBytes(length, static_cast<unsigned>(length));
       const Statistics want = Reference(dtype, bytes);
-      OnEveryTarget(
+      OnEveryInstructionSet(
           [&] { ExpectEqual(ComputeStatistics(dtype, false, bytes), want); });
     }
   }
@@ -220,7 +206,7 @@ TEST(LeafStatistics, FiniteFloatsMatchTheReferenceOnEveryTarget) {
     SCOPED_TRACE(Name(dtype));
     const Statistics want = Reference(dtype, bytes);
     EXPECT_EQ(want.nan + want.inf, 0u);
-    OnEveryTarget(
+    OnEveryInstructionSet(
         [&] { ExpectEqual(ComputeStatistics(dtype, false, bytes), want); });
   };
   check(DType::kFloat32, BytesOf(floats));
@@ -246,7 +232,7 @@ TEST(LeafStatistics, EveryFloat16IsExact) {
           << i;
     }
   }
-  OnEveryTarget([&] {
+  OnEveryInstructionSet([&] {
     ExpectEqual(ComputeStatistics(DType::kFloat16, false, BytesOf(all)),
                 Reference(DType::kFloat16, BytesOf(all)));
   });
@@ -275,7 +261,7 @@ TEST(LeafStatistics, CountsNanInfAndBothZeros) {
   values[3] = 0.0f;
   values[4] = -0.0f;
   values[38] = -2.0f;
-  OnEveryTarget([&] {
+  OnEveryInstructionSet([&] {
     const Statistics got =
         ComputeStatistics(DType::kFloat32, false, BytesOf(values));
     EXPECT_EQ(got.count, 40u);
@@ -292,7 +278,7 @@ TEST(LeafStatistics, CountsNanInfAndBothZeros) {
 TEST(LeafStatistics, MinusZeroAloneHasAPositiveMinimum) {
   for (const std::size_t n : {1u, 16u, 33u}) {
     const std::vector<float> values(n, -0.0f);
-    OnEveryTarget([&] {
+    OnEveryInstructionSet([&] {
       const Statistics got =
           ComputeStatistics(DType::kFloat32, false, BytesOf(values));
       EXPECT_EQ(got.zero, n);
@@ -329,7 +315,7 @@ TEST(LeafStatistics, LargeIntegersRoundOnce) {
   const std::vector<std::int64_t> signed_values = {
       std::numeric_limits<std::int64_t>::min(),
       std::numeric_limits<std::int64_t>::max(), -1};
-  OnEveryTarget([&] {
+  OnEveryInstructionSet([&] {
     EXPECT_EQ(
         ComputeStatistics(DType::kUint64, false, BytesOf(unsigned_values)).max,
         0x1p64);
@@ -351,7 +337,7 @@ TEST(LeafStatistics, EmptyInputIsEmpty) {
 
 TEST(LeafStatistics, EveryTargetOfThisMachineWasTried) {
   int targets = 0;
-  OnEveryTarget([&] { ++targets; });
+  OnEveryInstructionSet([&] { ++targets; });
   EXPECT_GE(targets, 1);
   RecordProperty("targets", targets);
 }

@@ -158,6 +158,7 @@ def rooms_rules(folder, rooms, *rule, files=".*", face=None, **more):
 RULES = [
     # What ends the program says why.
     Rule(r"base/require\.cc", [r"base/.*"], ["absl"]),
+    Rule(r"base/instruction_set\.cc", [r"base/.*"], ["highway"], system=True),
     Rule(r"base/.*\.(cc|inc)", [r"base/.*"], ["absl", "xxhash"], never=IMPURE),
     Rule(r"base/.*\.h", [r"base/.*"], ["absl"], never=IMPURE),
     # The types that the public face shares with the format.
@@ -380,6 +381,7 @@ PLANTED = [
     ("schema/path.cc", "#include <unistd.h>"),
     ("schema/path.cc", '#include "absl/time/clock.h"'),
     ("base/digest.h", "#include <xxhash.h>"),
+    ("base/digest.cc", '#include "hwy/highway.h"'),
     ("kv/database.h", "#include <rocksdb/db.h>"),
     ("kv/rocks/database.cc", '#include "schema/keys.h"'),
     ("kv/rocks/database.cc", '#include "core/engine/engine.h"'),
@@ -480,6 +482,7 @@ CLEAN = [
     ("schema/keys.h", '#include "absl/status/statusor.h"\n#include <string>'),
     ("schema/step_record.cc", '#include "schema/checkpoint.pb.h"'),
     ("base/digest.cc", "#include <xxhash.h>"),
+    ("base/instruction_set.cc", '#include "hwy/detect_targets.h"'),
     ("kv/rocks/database.cc", '#include "rocksdb/db.h"\n#include <fcntl.h>'),
     ("kv/rocks/segment_writer.cc", '#include "schema/spaces.h"'),
     ("core/engine/engine.cc",

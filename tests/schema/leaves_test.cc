@@ -226,6 +226,7 @@ TEST(LeafMapTest, RefusesMalformedBytes) {
            std::string("\x01\x82\x80\x80\x01\x05\x00", 7)}) {
     EXPECT_EQ(DecodeLeafMap(bytes).status().code(), absl::StatusCode::kDataLoss)
         << bytes.size();
+    EXPECT_EQ(PackedLeafMap::Of(bytes).status(), DecodeLeafMap(bytes).status());
   }
   EXPECT_TRUE(DecodeLeafMap(std::string(1, '\0')).ok());
 }
@@ -243,6 +244,16 @@ TEST(LeafMapTest, RandomMapsRoundTripAndCutsAreErrors) {
     }
     const std::string bytes = EncodeLeafMap(map);
     ASSERT_EQ(*DecodeLeafMap(bytes), map) << "round " << round;
+    const absl::StatusOr<PackedLeafMap> packed = PackedLeafMap::Of(bytes);
+    ASSERT_TRUE(packed.ok()) << packed.status();
+    ASSERT_EQ(*packed, PackedLeafMap(map));
+    ASSERT_EQ(packed->bytes(), bytes);
+    ASSERT_EQ(packed->Unpack(), map);
+    ASSERT_EQ(packed->size(), map.size());
+    for (std::uint32_t i = 0; i < map.size(); ++i) {
+      ASSERT_EQ(packed->At(i), map.At(i))
+          << "round " << round << ", leaf " << i;
+    }
     for (std::size_t size = 0; size < bytes.size(); ++size) {
       EXPECT_FALSE(DecodeLeafMap(bytes.substr(0, size)).ok());
     }

@@ -415,7 +415,8 @@ TEST(StepMetaTest, LargePartTablesMove) {
   EXPECT_FALSE(record.parts_in_meta);
   EXPECT_TRUE(meta.parts.empty());
   for (std::uint16_t part = 4; part < 60; ++part) {
-    record.parts.push_back({part, base::DigestOf("tree"), SampleMap()});
+    record.parts.push_back(
+        {part, base::DigestOf("tree"), PackedLeafMap(SampleMap())});
   }
   const std::vector<PartRecord> parts = record.parts;
   PlaceParts(&record, &meta);

@@ -86,8 +86,8 @@ inline StepRecord SampleStep() {
   record.base = 7;
   record.branch = 2;
   record.step = -12;
-  record.parts = {{0, base::DigestOf("tree 0"), SampleMap()},
-                  {3, base::DigestOf("tree 3"), LeafMap()}};
+  record.parts = {{0, base::DigestOf("tree 0"), PackedLeafMap(SampleMap())},
+                  {3, base::DigestOf("tree 3"), PackedLeafMap()}};
   record.begun_ns = 1'700'000'000'000'000'000;
   record.staged_ns = record.begun_ns + 5;
   record.committed_ns = record.begun_ns + 9;
@@ -107,7 +107,7 @@ inline StepRecord SampleStep() {
 
 inline StepMeta SampleMeta() {
   StepMeta meta;
-  meta.parts = {{1, base::DigestOf("tree 1"), SampleMap()}};
+  meta.parts = {{1, base::DigestOf("tree 1"), PackedLeafMap(SampleMap())}};
   meta.items = {{"params", ItemKind::kTree}, {"config", ItemKind::kJson}};
   meta.custom_metadata = "{\"a\":1}";
   meta.lineage = {{"host", "h"}, {"pid", "12"}};
@@ -300,7 +300,7 @@ inline PartHandoff SampleHandoff() {
   const EncodedTree tree = EncodeTree(SampleEntries()).value();
   PartHandoff handoff;
   handoff.record = SampleStep();
-  handoff.record.parts = {{0, tree.digest, SampleMap()}};
+  handoff.record.parts = {{0, tree.digest, PackedLeafMap(SampleMap())}};
   handoff.dead.prev = 7;
   handoff.dead.parts = {
       {0, {{BlockKind::kChunk, Space::kChunks, 7, 1, 4, 99}}}};
