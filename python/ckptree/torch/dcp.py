@@ -167,6 +167,22 @@ class _Opened(Closing):
         return {**vars(self), "_opened": None}
 
 
+def _check_folder(store: Store) -> None:
+    """Parts of a save are handed over in the folder of the store."""
+    ranks = store._ranks
+    if ranks is not None and not ranks.shared_folder:
+        raise UnsupportedError(
+            f"{store.path}: its ranks share no folder, and a StoreWriter needs "
+            "one that all of them see: give rank 0 a store in such a folder, "
+            "with remote= and durable='remote', and the others its path"
+        )
+    if "://" in store.path:
+        raise InvalidArgumentError(
+            f"{store.path} is open by its address, to read: make the writer "
+            "from the folder that ships there"
+        )
+
+
 class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
     """Saves what dcp.save() and dcp.async_save() are given as steps of a store.
 
@@ -179,7 +195,8 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
     ----------
     store : str, os.PathLike or Store
         The directory of the store, which all ranks see; or, of rank 0, a store
-        that is open for writing, of others one that is open to read.
+        that is open for writing, of others one that is open to read. To save
+        to an address: rank 0's, with `remote` and durable="remote".
     overwrite : bool
         Replaces a step of that number.
     delete_later : bool
@@ -204,8 +221,9 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
     StateError
         The writer was closed.
     UnsupportedError
-        `use_collectives=False`; or two classes of planners that cache their
-        plans (`enable_plan_caching=True`) in one process.
+        A store of ranks that share no folder; `use_collectives=False`; or two
+        classes of planners that cache their plans (`enable_plan_caching=True`)
+        in one process.
 
     Examples
     --------
@@ -230,6 +248,8 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
         deadline: float = 1800.0,
     ) -> None:
         super().__init__()
+        if isinstance(store, Store):
+            _check_folder(store)
         self._store = _Opened(store)
         self._options: dict[str, Any] = {
             "overwrite": overwrite,
