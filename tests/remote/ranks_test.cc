@@ -241,8 +241,8 @@ class RemoteRanksTest : public ObjectStoreTest {
     for (const std::string& text : said) steps->insert(std::stoll(text));
   }
 
-  // Lives in which a rank is killed, until that has happened as often as it is
-  // wanted: each rank as often as another.
+  // Lives in which a rank is killed, until WantedKills() of them were: each
+  // rank as often as another.
   void KillOneAfterAnother();
 
   bool shared_ = true;  // A folder.

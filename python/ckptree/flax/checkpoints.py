@@ -2,9 +2,9 @@
 """flax.training.checkpoints on a store: `from ckptree.flax import checkpoints`.
 
 A directory has one store for each prefix, in a folder of its own, so that other
-files may lie beside it; or at an address, s3://bucket/run, one below it for each
-prefix. What save_checkpoint() returns is a name for
-restore_checkpoint(): there is no such file.
+files may lie beside it; an address, s3://bucket/run, has one below it for each.
+What save_checkpoint() returns is a name for restore_checkpoint(): there is no
+such file.
 """
 
 from __future__ import annotations

@@ -66,7 +66,9 @@ class Saving:
         job = _processes.job(processes, deadline)
         place = None if job is None else _checkpoint.step_to_save(path)
         self._agreement = Agreement(
-            job, f"save to {path}", path if place is None else place.store
+            job,
+            f"save to {path}",
+            path if place is None else pathlib.Path(place.store),
         )
 
     @property

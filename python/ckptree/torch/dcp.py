@@ -82,6 +82,7 @@ from ckptree.metadata import to_json
 from ckptree.paths import local_path, place_to_read
 from ckptree.selector import SELECTOR, Selector, selector_text
 from ckptree.store import Store
+from ckptree.torch._dcp_folder import check_folder
 from ckptree.torch._dcp_items import (
     Entry,
     Rules,
@@ -167,22 +168,6 @@ class _Opened(Closing):
         return {**vars(self), "_opened": None}
 
 
-def _check_folder(store: Store) -> None:
-    """Parts of a save are handed over in the folder of the store."""
-    ranks = store._ranks
-    if ranks is not None and not ranks.shared_folder:
-        raise UnsupportedError(
-            f"{store.path}: its ranks share no folder, and a StoreWriter needs "
-            "one that all of them see: give rank 0 a store in such a folder, "
-            "with remote= and durable='remote', and the others its path"
-        )
-    if "://" in store.path:
-        raise InvalidArgumentError(
-            f"{store.path} is open by its address, to read: make the writer "
-            "from the folder that ships there"
-        )
-
-
 class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
     """Saves what dcp.save() and dcp.async_save() are given as steps of a store.
 
@@ -249,7 +234,7 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         if isinstance(store, Store):
-            _check_folder(store)
+            check_folder(store)
         self._store = _Opened(store)
         self._options: dict[str, Any] = {
             "overwrite": overwrite,
