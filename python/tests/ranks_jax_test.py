@@ -137,6 +137,34 @@ say("restored")
     assert min(part.nbytes for part in parts) >= 16 * 24 * 4 // world
 
 
+def test_hosts_that_share_no_folder(tmp_path, address):
+    code = """
+os.environ["XDG_CACHE_HOME"] = f"{path}/cache{rank}"
+
+def apart(what, folder):
+    ranks = ckptree.Ranks.jax(
+        deadline=60, open_deadline=60, shared_folder=False)
+    return what(f"{path}/{folder}{rank}", ranks=ranks,
+                remote=f"file://{path}/far", durable="remote")
+
+with apart(ckptree.Store, "disk") as store:
+    say(store.save(1, state()).result())
+    check(store.restore(1, like=state()), (2, 4))
+# Other machines, and another mesh.
+with apart(ckptree.CheckpointManager, "other") as manager:
+    say(manager.latest_step())
+    check(manager.restore(1, like=state((4, 2))), (4, 2))
+    manager.save(2, state((4, 2)))
+    manager.wait_until_finished()
+    say(manager.latest_step())
+"""
+    said = run(code, 2, address, tmp_path)
+    assert list(said.values()) == [[[1], [1], [2]]] * 2
+    assert not (tmp_path / "disk1").exists()
+    parts = expect(f"file://{tmp_path}/far")
+    assert [part.rank for part in parts] == [0, 1]
+
+
 @pytest.mark.parametrize("world", [1, 2])
 def test_another_number_of_processes_restores(tmp_path, address, world):
     save = """

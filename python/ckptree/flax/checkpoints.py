@@ -2,8 +2,9 @@
 """flax.training.checkpoints on a store: `from ckptree.flax import checkpoints`.
 
 A directory has one store for each prefix, in a folder of its own, so that other
-files may lie beside it. What save_checkpoint() returns is a name for
-restore_checkpoint(): there is no such file.
+files may lie beside it; an address, s3://bucket/run, has one below it for each.
+What save_checkpoint() returns is a name for restore_checkpoint(): there is no
+such file.
 """
 
 from __future__ import annotations
@@ -139,10 +140,9 @@ def save_checkpoint(
     items = _items_of(target, orbax_checkpointer)
     name = directory.name(ckpt_dir, prefix, number)
     folder = directory.folder(ckpt_dir, prefix)
-    if not _place.is_store(folder):
+    if not directory.is_there(folder):
         directory.check_not_of_flax(ckpt_dir, prefix)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    store = ckptree.Store(folder)
+    store = directory.to_save(folder)
     try:
         store.set_policy(policy)
         handle = _begin(store, number, items, overwrite)
@@ -267,9 +267,10 @@ def restore_checkpoint(
     _wait(orbax_checkpointer)
     folder, number = directory.find(ckpt_dir, prefix)
     number = number if step is None else directory.integer(step)
-    if not _place.is_store(folder):
+    if not directory.is_there(folder):
         directory.check_not_of_flax(ckpt_dir, prefix)
-        _place.check_not_of_orbax(pathlib.Path(local_path(ckpt_dir)))
+        if isinstance(folder, pathlib.Path):
+            _place.check_not_of_orbax(pathlib.Path(local_path(ckpt_dir)))
         if step is not None:
             raise ValueError(
                 "Matching checkpoint not found: "

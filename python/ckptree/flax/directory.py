@@ -10,12 +10,18 @@ import re
 from typing import TYPE_CHECKING
 
 import ckptree
+from ckptree.errors import StoreNotFoundError
 from ckptree.orbax import _flax_files, _place
-from ckptree.orbax._place import OrbaxCheckpointError
+from ckptree.orbax._place import Address, OrbaxCheckpointError
+from ckptree.orbax._processes import DEADLINE
+from ckptree.orbax._remote import Remote, RemoteOptions
 from ckptree.paths import local_path
 
 if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
+
+# A folder of this machine, or an address.
+Where = pathlib.Path | Address
 
 _NUMBER = re.compile(r"-?\d+")
 _DIGITS = re.compile(r"(.*?)(\d+)")
@@ -37,25 +43,57 @@ def name(ckpt_dir: PathLike, prefix: str, step: int | float) -> str:
     return os.path.join(os.fspath(ckpt_dir), f"{prefix}{integer(step)}")
 
 
-def folder(ckpt_dir: PathLike, prefix: str) -> pathlib.Path:
+def folder(ckpt_dir: PathLike, prefix: str) -> Where:
     """Of the store of a prefix."""
     below = _flax_files.folder_name(prefix)
+    given = os.fspath(ckpt_dir)
+    if isinstance(given, str) and "://" in given:
+        return _where(f"{given.rstrip('/')}/{below}")
     return pathlib.Path(local_path(ckpt_dir)) / below
 
 
-def find(path: PathLike, prefix: str) -> tuple[pathlib.Path, int | None]:
+def _where(path: PathLike) -> Where:
+    return _place.address_of(path) or pathlib.Path(local_path(path))
+
+
+def is_there(store: Where) -> bool:
+    """Whether there is a store."""
+    if not isinstance(store, Address):
+        return _place.is_store(store)
+    try:
+        ckptree.open(store).close()
+    except StoreNotFoundError:
+        return False
+    return True
+
+
+def to_save(store: Where) -> ckptree.Store:
+    """The store, open to be saved to; it is made where there is none."""
+    if isinstance(store, Address):
+        remote = Remote(store, RemoteOptions())
+        options = remote.opening(DEADLINE)
+        return remote.opened(lambda: ckptree.Store(remote.directory, **options))
+    store.parent.mkdir(parents=True, exist_ok=True)
+    return ckptree.Store(store)
+
+
+def find(path: PathLike, prefix: str) -> tuple[Where, int | None]:
     """The store, and the step where the path is the name of one, whatever its
     prefix. `prefix`: where the path is a directory."""
     below = folder(path, prefix)
-    given = pathlib.Path(local_path(path))
-    if _place.is_store(below):
+    if is_there(below):
         return below, None
-    if _place.is_store(given):
+    given = _where(path)
+    if is_there(given):
         return given, None
+    parent: PathLike = given.parent
+    url = os.fspath(path)
+    if isinstance(url, str) and "://" in url:
+        parent = url.rstrip("/").rpartition("/")[0]
     found = [
         (above, number)
         for named, number in _readings(given.name, prefix)
-        if _place.is_store(above := folder(given.parent, named))
+        if is_there(above := folder(parent, named))
     ]
     for above, number in found if len(found) > 1 else ():
         with ckptree.open(above) as store:
@@ -78,11 +116,11 @@ def _readings(name: str, prefix: str) -> list[tuple[str, int]]:
     return [(p, n) for p, n in found if p not in (".", "..")]
 
 
-def find_store(ckpt_dir: PathLike, prefix: str) -> pathlib.Path | None:
+def find_store(ckpt_dir: PathLike, prefix: str) -> Where | None:
     """The store of a prefix; None where there is none. As
     check_not_of_flax()."""
     found = folder(ckpt_dir, prefix)
-    if _place.is_store(found):
+    if is_there(found):
         return found
     check_not_of_flax(ckpt_dir, prefix)
     return None
@@ -91,6 +129,8 @@ def find_store(ckpt_dir: PathLike, prefix: str) -> pathlib.Path | None:
 def check_not_of_flax(ckpt_dir: PathLike, prefix: str) -> None:
     """OrbaxCheckpointError where Flax wrote that file, or checkpoints of that
     prefix into that directory."""
+    if isinstance(folder(ckpt_dir, prefix), Address):
+        return  # It writes there by other libraries.
     given = pathlib.Path(local_path(ckpt_dir))
     if not given.is_dir():
         wrote = _flax_files.is_file(given)

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 class Agreement:
     """Of one save. `job`: of the processes; None: this one is alone. `what`
-    names the save. Handlers share folders beside the path `store`."""
+    names the save. Handlers share folders beside the path `store`; None: there
+    is none that all of them see."""
 
-    def __init__(self, job: Job | None, what: str, store: pathlib.Path) -> None:
+    def __init__(
+        self, job: Job | None, what: str, store: pathlib.Path | None
+    ) -> None:
         self.job = job
         self._call: _processes.Call | None = None
         self._shared: _folders.Shared | None = None

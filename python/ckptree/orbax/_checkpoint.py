@@ -11,11 +11,12 @@ import re
 from typing import TYPE_CHECKING, Iterator
 
 import ckptree
+from ckptree.errors import StoreNotFoundError
 from ckptree.orbax import _items, _place
 from ckptree.paths import local_path
 
 if TYPE_CHECKING:
-    from ckptree.orbax._place import Place
+    from ckptree.orbax._place import Address, Place
     from ckptree.step import Step
     from ckptree.store import Store
 
@@ -101,10 +102,25 @@ def check_free(path: pathlib.Path, *, force: bool) -> bool:
 
 @contextlib.contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[tuple[Step, Place]]:
-    """The step at `path`, and what of it is meant. FileNotFoundError."""
+    """The step at `path`, or at an address, and what of it is meant.
+    FileNotFoundError."""
+    address = _place.address_of(path)
+    if address is not None:
+        store, place = open_at(address)
+        with store:
+            yield _place.open_step(store, place), place
+        return
     place = _place.locate(path)
     with ckptree.open(place.store) as store:
         yield _place.open_step(store, place), place
+
+
+def open_at(address: Address) -> tuple[Store, Place]:
+    """The store that an address means, to read. FileNotFoundError."""
+    for place in _place.readings(address):
+        with contextlib.suppress(StoreNotFoundError):
+            return ckptree.open(place.store), place
+    raise StoreNotFoundError(f"there is no checkpoint at {address}")
 
 
 def only_item(step: Step, place: Place) -> _items.StoredItem:

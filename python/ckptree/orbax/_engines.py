@@ -13,12 +13,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Mapping
 
 import ckptree
-from ckptree.errors import (
-    InvalidArgumentError,
-    StateError,
-    StoreNotFoundError,
-    UnavailableError,
-)
+from ckptree.errors import StateError, StoreNotFoundError, UnavailableError
 from ckptree.metadata import as_json_has_it
 from ckptree.orbax import _place, _processes
 from ckptree.orbax._manager_arguments import listed_steps
@@ -42,28 +37,35 @@ class Engines:
         kept: Kept,
         remote: Remote | None = None,
     ) -> None:
-        self._directory = directory
-        # Where the directory ships to; it is read there until it is written.
-        self._remote = remote
         self._options = options
         self._kept = kept
         self._lock = threading.RLock()  # To become one that writes.
         self._writes = False
         self._closed = False
-        deadline = (options.async_options or AsyncOptions()).timeout_secs
+        self._timeout = (options.async_options or AsyncOptions()).timeout_secs
         # Those that save together; None: this process saves, or reads, alone.
         self.job: _processes.Job | None = None
         if not options.read_only:
-            self.job = _processes.job(options.multiprocessing_options, deadline)
-        if remote is not None and self.job is not None:
-            raise InvalidArgumentError(
-                f"{remote.address}: processes that save together share a "
-                "folder, and an address is of one process. Give each its own "
-                "address, or use ckptree.CheckpointManager(FOLDER, ranks=..., "
-                "remote=...), which ships by one of them"
+            self.job = _processes.job(
+                options.multiprocessing_options, self._timeout
             )
+        # Where the directory ships to; it is read there until it is written.
+        self._remote = None if remote is None else remote.of_job(self.job)
+        # Of this process, which may be another one's alone.
+        self.directory = (
+            directory if self._remote is None else self._remote.directory
+        )
+        # What all of them call it.
+        self.named = (
+            os.path.abspath(directory) if remote is None else remote.address
+        )
         # The one that is open; None: there is nothing yet, or it was left.
         self.current: ckptree.CheckpointManager | None = None
+
+    @property
+    def shares_folder(self) -> bool:
+        """Whether the processes see the same directory."""
+        return self._remote is None
 
     def begin(self, metadata: Mapping[str, Any] | None) -> None:
         """Opens what is there, or makes it where the options say so."""
@@ -86,7 +88,7 @@ class Engines:
         """Whether there is something to be written when it is opened."""
         given = self._options
         if self._remote is None:
-            _place.check_not_of_orbax(self._directory)
+            _place.check_not_of_orbax(self.directory)
         found = self.reading()
         if given.create and found is None:
             return True
@@ -97,8 +99,7 @@ class Engines:
     def _call(self, what: str) -> _processes.Call | None:
         if self.job is None:
             return None
-        where = os.path.abspath(self._directory)
-        return _processes.Call(self.job, f"{what} {where}")
+        return _processes.Call(self.job, f"{what} {self.named}")
 
     def reading(self) -> ckptree.CheckpointManager | None:
         """None: there is nothing to read yet."""
@@ -111,7 +112,7 @@ class Engines:
 
     def _reader(self) -> ckptree.CheckpointManager | None:
         if self._remote is None:
-            if not _place.is_store(self._directory):
+            if not _place.is_store(self.directory):
                 return None
             return self._open(None, read_only=True)
         try:
@@ -125,14 +126,14 @@ class Engines:
         """UnavailableError: another process writes it."""
         if self._closed:
             raise StateError(
-                f"{self._directory}: the manager was closed, and saves and "
+                f"{self.directory}: the manager was closed, and saves and "
                 "deletes nothing any more"
             )
         with self._lock:
             if self._writes and self.current is not None:
                 return self.current
-            fresh = not _place.is_store(self._directory)
-            self._directory.parent.mkdir(parents=True, exist_ok=True)
+            fresh = not _place.is_store(self.directory)
+            self.directory.parent.mkdir(parents=True, exist_ok=True)
             try:
                 opened = self._writer(metadata)
             except UnavailableError as error:
@@ -144,7 +145,7 @@ class Engines:
             mode = self._options.file_options.path_permission_mode
             first = self.job is None or self.job.is_primary
             if fresh and first and mode is not None:
-                self._directory.chmod(mode)
+                self.directory.chmod(mode)
             reader, self.current = self.current, opened
             self._writes = True
         if reader is not None:
@@ -156,8 +157,9 @@ class Engines:
     ) -> ckptree.CheckpointManager:
         if self._remote is None:
             return self._open(metadata, read_only=False, ranks=self._ranks())
+        ranks = self._ranks()
         return self._remote.opened(
-            lambda: self._open(metadata, read_only=False)
+            lambda: self._open(metadata, read_only=False, ranks=ranks)
         )
 
     def _ranks(self) -> ckptree.Ranks | None:
@@ -166,27 +168,37 @@ class Engines:
         call = self._call("write")
         if call is None:
             return None
-        here = ranks_of(self._directory)
+        here = ranks_of(self.directory)
 
         def decide(jobs: list[str]) -> str:
             if len(set(jobs)) > 1:
                 raise StateError(
-                    f"{self._directory} is open in some of the processes: open "
+                    f"{self.directory} is open in some of the processes: open "
                     "it in all of them, or close it"
                 )
             if jobs[0] == "":
                 # The others wait for a store that can be opened: it can.
-                ckptree.Store(self._directory).close()
-                if is_open(self._directory):
+                self._try_to_open()
+                if is_open(self.directory):
                     raise StateError(
-                        f"{self._directory} is open in this process without "
+                        f"{self.directory} is open in this process without "
                         "ranks=: close it first, or all stores by "
                         "ckptree.close_all()"
                     )
             return jobs[0] or uuid.uuid4().hex
 
         name = call.agree("" if here is None else here.job, decide)
-        return here or call.job.ranks(str(name))
+        return here or call.job.ranks(
+            str(name), shared_folder=self._remote is None
+        )
+
+    def _try_to_open(self) -> None:
+        remote = self._remote
+        if remote is None:
+            ckptree.Store(self.directory).close()
+            return
+        opening = remote.opening(self._timeout)
+        remote.opened(lambda: ckptree.Store(self.directory, **opening).close())
 
     @property
     def writer(self) -> ckptree.CheckpointManager | None:
@@ -223,14 +235,13 @@ class Engines:
                 given.best_fn, self._kept.metric(given.best_fn)
             )
         interval = given.save_interval_steps
-        timeout = (given.async_options or AsyncOptions()).timeout_secs
-        place: str | os.PathLike[str] = self._directory
+        place: str | os.PathLike[str] = self.directory
         opening: dict[str, Any] = {}
         if self._remote is not None:
             if read_only:
                 place = self._remote.address
             else:
-                opening = self._remote.opening(timeout)
+                opening = self._remote.opening(self._timeout)
         return ckptree.CheckpointManager(
             place,
             max_to_keep=given.max_to_keep,
@@ -252,6 +263,6 @@ class Engines:
             else None,
             read_only=read_only,
             ranks=ranks,
-            save_timeout=timeout,
+            save_timeout=self._timeout,
             **opening,
         )

@@ -15,6 +15,8 @@ import tempfile
 import uuid
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
+from ckptree.errors import UnsupportedError
+
 if TYPE_CHECKING:
     from ckptree.orbax._items import Item, StoredItem
     from ckptree.orbax._processes import Call
@@ -74,9 +76,10 @@ _given: dict[str, Folder] = {}
 
 
 class Shared:
-    """The folders that processes share for one call, beside `path`."""
+    """The folders that processes share for one call, beside `path`; None: they
+    share none."""
 
-    def __init__(self, call: Call, path: pathlib.Path) -> None:
+    def __init__(self, call: Call, path: pathlib.Path | None) -> None:
         self._call = call
         self._path = path
         self._made: list[pathlib.Path] = []
@@ -95,7 +98,15 @@ class Shared:
             _shared.reset(token)
 
     def make(self, name: str) -> pathlib.Path:
-        """One that is there for all of them."""
+        """One that is there for all of them. UnsupportedError: there is
+        none."""
+        if self._path is None:
+            raise UnsupportedError(
+                "a handler that writes files needs a folder that all processes "
+                "see, and at an address there is none: save the item by "
+                "StandardSave, PyTreeSave or JsonSave, or by a manager of a "
+                "folder"
+            )
         prefix = f".{self._path.name}.saving-"
         made = ""
         with self._call.telling():

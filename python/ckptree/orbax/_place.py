@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ckptree.errors import NotFoundError, StoreNotFoundError
 from ckptree.orbax import _flax_files
-from ckptree.paths import local_path
+from ckptree.paths import local_path, place_to_read
 
 if TYPE_CHECKING:
     from ckptree.step import Step
@@ -28,10 +28,32 @@ _OF_A_JOURNAL = re.compile(r"(?:[ab]|rows)-\d+|tip")
 _OF_ORBAX = ("_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt")
 
 
+class Address(str):
+    """Of a store in an object store; names are joined to it as to a path."""
+
+    __slots__ = ()
+
+    def __truediv__(self, name: str) -> Address:
+        return Address(f"{self}/{name}")
+
+    @property
+    def name(self) -> str:
+        return self.rpartition("/")[2]
+
+    @property
+    def parent(self) -> Address:
+        return Address(self.rpartition("/")[0])
+
+    @property
+    def has_parent(self) -> bool:
+        """Whether more than a bucket, a pool or a root is above."""
+        return self.count("/") > 3
+
+
 class Place(NamedTuple):
     """A store, and what of it is meant."""
 
-    store: pathlib.Path
+    store: pathlib.Path | Address
     step: int | None = None  # None: there is one only, or the latest.
     item: str | None = None  # None: all, or the only one.
 
@@ -50,6 +72,38 @@ def is_store(path: str | os.PathLike[str]) -> bool:
     except OSError:
         return False
     return any(_OF_A_JOURNAL.fullmatch(name) for name in names)
+
+
+def address_of(path: str | os.PathLike[str]) -> Address | None:
+    """None: it is a path of this machine. An address of a folder, file:///...,
+    is one where a store was shipped there, or two folders above."""
+    given = os.fspath(path)
+    if not isinstance(given, str) or "://" not in given:
+        return None
+    found = Address(given.rstrip("/"))
+    above = found
+    for _ in range(3):
+        if "://" in place_to_read(above):
+            return found
+        if not above.has_parent:
+            break
+        above = above.parent
+    return None
+
+
+def readings(address: Address) -> list[Place]:
+    """What an address may mean: a store, the step of one, or an item of one."""
+    found = [Place(address)]
+    above = address.parent
+    if address.has_parent:
+        number = step_number(address.name)
+        if number is not None:
+            found.append(Place(above, number))
+    if address.has_parent and above.has_parent:
+        number = step_number(above.name)
+        if number is not None:
+            found.append(Place(above.parent, number, address.name))
+    return found
 
 
 def locate(path: str | os.PathLike[str]) -> Place:

@@ -64,14 +64,15 @@ class Job(NamedTuple):
     def named(self, place: int) -> str:
         return f"process {self.processes[place]} of {len(self.processes)}"
 
-    def ranks(self, name: str) -> ckptree.Ranks:
-        """These processes as ranks of a store."""
+    def ranks(self, name: str, shared_folder: bool = True) -> ckptree.Ranks:
+        """These processes as ranks of a store; see ckptree.Ranks."""
         return ckptree.Ranks(
             self.place,
             len(self.processes),
             name,
             min(self.deadline, 300.0),
             self.deadline,
+            shared_folder,
         )
 
 

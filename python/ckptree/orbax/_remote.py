@@ -4,16 +4,20 @@ this machine has the store, and how it is opened."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import os
 import pathlib
 import re
 import shutil
-from typing import Any, Callable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from ckptree.errors import InvalidArgumentError, StateError
 from ckptree.paths import local_path, place_to_read
+
+if TYPE_CHECKING:
+    from ckptree.orbax._processes import Job
 
 T = TypeVar("T")
 
@@ -32,6 +36,8 @@ class RemoteOptions:
     # The folder of this machine that has the store while it is written; None:
     # one in $XDG_CACHE_HOME/ckptree, or ~/.cache/ckptree, named by the address.
     # It stays, and is fetched from the address where it is absent or empty.
+    # Of processes that save together the first one's; what another one builds
+    # lies beside it, in a folder of that name and its place, as lm.1.
     local_directory: str | os.PathLike[str] | None = None
     # Write also where another machine wrote less than ten minutes ago and did
     # not close the store: its saves fail from then on.
@@ -50,6 +56,17 @@ class Remote:
             if options.local_directory is None
             else local_path(options.local_directory)
         )
+
+    def of_job(self, job: Job | None) -> Remote:
+        """The same with a folder of this process alone: those that save
+        together may run on one machine, or not."""
+        if job is None or job.is_primary:
+            return self
+        found = copy.copy(self)
+        found.directory = self.directory.with_name(
+            f"{self.directory.name}.{job.place}"
+        )
+        return found
 
     def opening(self, timeout: float) -> dict[str, Any]:
         """The options of a store that ships there: a save is done when it is
@@ -106,7 +123,8 @@ def remote_of(
     return Remote(place.rstrip("/"), options)
 
 
-def _usual_directory(address: str) -> str:
+def cache_of(address: str) -> str:
+    """The folder of this machine for what an address needs here."""
     root = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(root):
         root = os.path.expanduser("~/.cache")
@@ -115,6 +133,10 @@ def _usual_directory(address: str) -> str:
             f"{address} wants a folder of this machine: set XDG_CACHE_HOME, or "
             "pass remote_options=RemoteOptions(local_directory=...)"
         )
+    return os.path.join(root, "ckptree")
+
+
+def _usual_directory(address: str) -> str:
     words = re.sub(r"[^A-Za-z0-9._]+", "-", address)[-80:].strip("-.")
     digest = hashlib.sha256(address.encode()).hexdigest()[:16]
-    return os.path.join(root, "ckptree", f"run-{words}-{digest}")
+    return os.path.join(cache_of(address), f"run-{words}-{digest}")

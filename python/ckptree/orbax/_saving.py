@@ -12,9 +12,10 @@ import uuid
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 import ckptree
-from ckptree.errors import Error, StateError
+from ckptree.errors import Error, InvalidArgumentError, StateError
 from ckptree.orbax import _checkpoint, _items, _place, _processes
 from ckptree.orbax._agreement import Agreement
+from ckptree.orbax._remote_saving import RemoteSaving
 from ckptree.paths import local_path
 from ckptree.sharing import is_open, ranks_of
 
@@ -65,7 +66,9 @@ class Saving:
         job = _processes.job(processes, deadline)
         place = None if job is None else _checkpoint.step_to_save(path)
         self._agreement = Agreement(
-            job, f"save to {path}", path if place is None else place.store
+            job,
+            f"save to {path}",
+            path if place is None else pathlib.Path(place.store),
         )
 
     @property
@@ -219,6 +222,34 @@ class Saving:
             self._path.mkdir(exist_ok=True)
 
 
+def saving_to(
+    directory: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    permissions: int | None = None,
+    processes: _processes.Options | None = None,
+    deadline: float = _processes.DEADLINE,
+) -> Saving | RemoteSaving:
+    """Of a path, or of an address. InvalidArgumentError: files have
+    permissions, and an address has no files."""
+    address = _place.address_of(directory)
+    if address is None:
+        return Saving(
+            directory,
+            force=force,
+            permissions=permissions,
+            processes=processes,
+            deadline=deadline,
+        )
+    if permissions is not None:
+        raise InvalidArgumentError(
+            f"{address}: path_permission_mode is of a directory: leave it out"
+        )
+    return RemoteSaving(
+        address, force=force, processes=processes, deadline=deadline
+    )
+
+
 def save(
     directory: str | os.PathLike[str],
     items: Mapping[str, Item],
@@ -227,6 +258,6 @@ def save(
     force: bool = False,
 ) -> None:
     """Saves `items`; it is durable when this returns."""
-    saving = Saving(directory, force=force)
+    saving = saving_to(directory, force=force)
     saving.begin(items, custom)
     saving.finish()

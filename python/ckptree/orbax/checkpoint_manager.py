@@ -124,13 +124,11 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         self._options = as_options(options)
         check_options(self._options)
         remote = remote_of(directory, remote_options, self._options.read_only)
-        self._directory = (
-            pathlib.Path(local_path(directory))
-            if remote is None
-            else remote.directory
+        here = pathlib.Path(
+            local_path(directory) if remote is None else remote.directory
         )
         # For messages: where what is there is looked for.
-        self._named = str(self._directory) if remote is None else remote.address
+        self._named = str(here) if remote is None else remote.address
         self._names = name_format_of(self._options)
         self._logger = StandardLogger() if logger is None else logger
         # One item without a name, or several: the first use says which.
@@ -147,9 +145,8 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         self._following: Following | None = None
         self._saving: CheckpointInfo | None = None
         self._given = dict(metadata or {})
-        self._engines = Engines(
-            self._directory, self._options, self._kept, remote
-        )
+        self._engines = Engines(here, self._options, self._kept, remote)
+        self._directory = self._engines.directory
         self._engines.begin(metadata)
 
     # ---- What is open ----
@@ -208,7 +205,7 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         if job is None:
             return self._decided(step, policy, sees_saves)
         # One process decides: clocks and saves in progress differ.
-        call = _processes.Call(job, f"should save {step} to {self._directory}")
+        call = _processes.Call(job, f"should save {step} to {self._named}")
         decided = False
         with call.telling():
             if job.is_primary:
@@ -302,8 +299,8 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         say. `overwrite` replaces a step, in one commit."""
         agreement = Agreement(
             self._engines.job,
-            f"save step {step} to {self._directory}",
-            self._directory,
+            f"save step {step} to {self._named}",
+            self._directory if self._engines.shares_folder else None,
         )
         with agreement.telling():
             made = pack()
@@ -568,7 +565,7 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         writer = self._engines.writing()
         if self._engines.job is not None:
             # Not before the others have listed it for the last time.
-            what = f"delete step {step} of {self._directory}"
+            what = f"delete step {step} of {self._named}"
             _processes.Call(self._engines.job, what).agree()
         try:
             writer.delete(step_number(step))

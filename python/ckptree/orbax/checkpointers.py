@@ -22,7 +22,7 @@ from ckptree.orbax._following import Deferred, Following
 from ckptree.orbax._handler import CheckpointHandler, StoreHandler, arguments
 from ckptree.orbax._option_states import check_processes, tell, tell_of
 from ckptree.orbax._registry import HandlerTable
-from ckptree.orbax._saving import Saving
+from ckptree.orbax._saving import saving_to
 from ckptree.orbax._tree_handlers import (
     PyTreeCheckpointHandler,
     StandardCheckpointHandler,
@@ -40,6 +40,8 @@ from ckptree.orbax.options import (
 if TYPE_CHECKING:
     from ckptree.handle import SaveHandle
     from ckptree.orbax._items import Item, StoredItem
+    from ckptree.orbax._remote_saving import RemoteSaving
+    from ckptree.orbax._saving import Saving
 
     PathLike = str | os.PathLike[str]
 
@@ -57,8 +59,8 @@ class AbstractCheckpointer:
 
 
 class Checkpointer(AbstractCheckpointer, Closing):
-    """Saves by `handler` to a path, which becomes a store with one step; save()
-    returns when it is durable.
+    """Saves by `handler` to a path, or to an address as s3://bucket/one, which
+    becomes a store with one step; save() returns when it is durable there.
 
     >>> import ckptree.orbax as ocp, numpy as np
     >>> checkpointer = ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
@@ -110,8 +112,10 @@ class Checkpointer(AbstractCheckpointer, Closing):
         saving.begin(items, custom_metadata)
         saving.finish()
 
-    def _saving(self, directory: PathLike, force: bool) -> Saving:
-        return Saving(
+    def _saving(
+        self, directory: PathLike, force: bool
+    ) -> Saving | RemoteSaving:
+        return saving_to(
             directory,
             force=force,
             permissions=self._permissions,
@@ -242,8 +246,10 @@ class AsyncCheckpointer(Checkpointer):
 
         self._going_on = Deferred(_place.ONLY_STEP, run)
 
-    def _saving(self, directory: PathLike, force: bool) -> Saving:
-        return Saving(
+    def _saving(
+        self, directory: PathLike, force: bool
+    ) -> Saving | RemoteSaving:
+        return saving_to(
             directory,
             force=force,
             permissions=self._permissions,

@@ -82,6 +82,7 @@ from ckptree.metadata import to_json
 from ckptree.paths import local_path, place_to_read
 from ckptree.selector import SELECTOR, Selector, selector_text
 from ckptree.store import Store
+from ckptree.torch._dcp_folder import check_folder
 from ckptree.torch._dcp_items import (
     Entry,
     Rules,
@@ -179,7 +180,8 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
     ----------
     store : str, os.PathLike or Store
         The directory of the store, which all ranks see; or, of rank 0, a store
-        that is open for writing, of others one that is open to read.
+        that is open for writing, of others one that is open to read. To save
+        to an address: rank 0's, with `remote` and durable="remote".
     overwrite : bool
         Replaces a step of that number.
     delete_later : bool
@@ -204,8 +206,9 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
     StateError
         The writer was closed.
     UnsupportedError
-        `use_collectives=False`; or two classes of planners that cache their
-        plans (`enable_plan_caching=True`) in one process.
+        A store of ranks that share no folder; `use_collectives=False`; or two
+        classes of planners that cache their plans (`enable_plan_caching=True`)
+        in one process.
 
     Examples
     --------
@@ -230,6 +233,8 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
         deadline: float = 1800.0,
     ) -> None:
         super().__init__()
+        if isinstance(store, Store):
+            check_folder(store)
         self._store = _Opened(store)
         self._options: dict[str, Any] = {
             "overwrite": overwrite,

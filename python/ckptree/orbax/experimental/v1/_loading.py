@@ -105,16 +105,17 @@ def is_orbax_checkpoint(path: PathLike) -> bool:
     """Whether load() finds a checkpoint. InvalidLayoutError: it is one that
     Orbax wrote, which has to be imported first."""
     try:
-        place = _place.locate(path)
+        if _place.address_of(path) is None:
+            place = _place.locate(path)
+            if place.item is not None:
+                return False
     except FileNotFoundError:
         return False
     except ValueError as error:
         raise InvalidLayoutError(str(error)) from error
-    if place.item is not None:
-        return False
     try:
-        with _checkpoint.opened(path):
-            return True
+        with _checkpoint.opened(path) as (_, place):
+            return place.item is None
     except FileNotFoundError:
         return False
 
@@ -147,7 +148,7 @@ def _name(step: Step, place: Place, given: str | None, context: Context) -> str:
     return name
 
 
-def _folder(step: Step, place: Place) -> pathlib.Path:
+def _folder(step: Step, place: Place) -> pathlib.Path | _place.Address:
     return place.store / str(step.step)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import datetime
 import pathlib
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from ckptree.orbax._place import Address
 
 _T = TypeVar("_T")
 
@@ -18,7 +21,7 @@ class CheckpointMetadata(Generic[_T]):
 
     def __init__(
         self,
-        path: pathlib.Path | None,
+        path: pathlib.Path | Address | None,
         *,
         metadata: _T,
         init_timestamp_nsecs: int | None = None,
