@@ -10,8 +10,8 @@
 [(1, 2, 0.5), (3, 3, 0.25)]
 """
 
-from __future__ import annotations
-
+# Annotations are types here, not text: a named tuple compiles each text, which
+# takes as long as the rest of these classes.
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 from ckptree.records import LeafType
@@ -165,7 +165,7 @@ class Curves(dict[str, Series]):
 
 def _column(
     one: Series, steps: list[int], row_of: Mapping[int, int]
-) -> np.ndarray[Any, Any]:
+) -> "np.ndarray[Any, Any]":
     """The values of a leaf in all steps, NaN in those that lack it."""
     import numpy as np
 
@@ -193,7 +193,7 @@ class LeafChange(NamedTuple):
     mean_after: float | None
 
     @staticmethod
-    def of(fields: dict[str, Any]) -> LeafChange:
+    def of(fields: dict[str, Any]) -> "LeafChange":
         """Of what the engine says."""
         before = _Side(fields["before"], fields["before_detail"])
         after = _Side(fields["after"], fields["after_detail"])
@@ -215,7 +215,7 @@ class _Side:
     """A leaf in one of two steps; nothing where it is not there."""
 
     def __init__(
-        self, info: _engine.LeafInfo | None, fields: dict[str, Any] | None
+        self, info: "_engine.LeafInfo | None", fields: dict[str, Any] | None
     ) -> None:
         self.type = ""
         self.nbytes: int | None = None
@@ -306,7 +306,7 @@ class BlameRow(NamedTuple):
     nbytes: int
 
     @staticmethod
-    def of(fields: dict[str, Any]) -> BlameRow:
+    def of(fields: dict[str, Any]) -> "BlameRow":
         """Of what the engine says."""
         kind = LeafType.of(fields["leaf"])
         detail = fields["detail"]

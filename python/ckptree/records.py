@@ -10,8 +10,8 @@ takes as they are. Times are nanoseconds since 1970 UTC, sizes bytes.
 ('first', 8)
 """
 
-from __future__ import annotations
-
+# Annotations are types here, not text: a named tuple compiles each text, which
+# takes as long as the rest of these classes.
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ckptree.table import Table
@@ -79,7 +79,7 @@ class LeafDetail(NamedTuple):
     stored_bytes: int
 
     @staticmethod
-    def of(fields: dict[str, Any]) -> LeafDetail:
+    def of(fields: dict[str, Any]) -> "LeafDetail":
         """Of what the engine says."""
         stats = fields.pop("stats")
         return LeafDetail(stats=LeafStats(**stats) if stats else None, **fields)
@@ -168,7 +168,7 @@ class VerifyReport(NamedTuple):
         return all(f.severity == "warning" for f in self.findings)
 
     @staticmethod
-    def of(fields: dict[str, Any]) -> VerifyReport:
+    def of(fields: dict[str, Any]) -> "VerifyReport":
         """Of what the engine says."""
         findings = [Finding(**finding) for finding in fields.pop("findings")]
         return VerifyReport(findings=findings, **fields)
@@ -209,7 +209,7 @@ class CollectReport(NamedTuple):
     no_room: list[str]  # What found no room to free more; done another time.
 
     @staticmethod
-    def of(fields: dict[str, Any]) -> CollectReport:
+    def of(fields: dict[str, Any]) -> "CollectReport":
         """Of what the engine says."""
         return CollectReport(kept=_kept(fields), **fields)
 
@@ -240,7 +240,7 @@ class UsageReport(NamedTuple):
     kept: list[KeptVersion]
 
     @staticmethod
-    def of(fields: dict[str, Any]) -> UsageReport:
+    def of(fields: dict[str, Any]) -> "UsageReport":
         """Of what the engine says."""
         steps = Table(StepUsage(**step) for step in fields.pop("steps"))
         return UsageReport(steps=steps, kept=_kept(fields), **fields)
@@ -260,7 +260,7 @@ class FreedBytes(NamedTuple):
     kept: list[KeptVersion]
 
     @staticmethod
-    def of(fields: dict[str, Any]) -> FreedBytes:
+    def of(fields: dict[str, Any]) -> "FreedBytes":
         """Of what the engine says."""
         return FreedBytes(kept=_kept(fields), **fields)
 
@@ -354,7 +354,7 @@ class PolicyReport(NamedTuple):
     freed: FreedBytes
 
     @staticmethod
-    def of(fields: dict[str, Any]) -> PolicyReport:
+    def of(fields: dict[str, Any]) -> "PolicyReport":
         """Of what the engine says."""
         steps = Table(PolicyVerdict(**step) for step in fields.pop("steps"))
         freed = FreedBytes.of(fields.pop("freed"))
@@ -375,7 +375,7 @@ class LeafType(NamedTuple):
     shape: tuple[int, ...]
 
     @staticmethod
-    def of(info: _engine.LeafInfo) -> LeafType:
+    def of(info: "_engine.LeafInfo") -> "LeafType":
         """Of what the engine says."""
         from ckptree.arrays import values
 
@@ -398,7 +398,7 @@ class ItemInfo(NamedTuple):
     leaves: list[LeafType]
 
     @staticmethod
-    def of(fields: dict[str, Any]) -> ItemInfo:
+    def of(fields: dict[str, Any]) -> "ItemInfo":
         """Of what the engine says."""
         leaves = [LeafType(**leaf) for leaf in fields.pop("leaves")]
         return ItemInfo(leaves=leaves, **fields)

@@ -352,6 +352,27 @@ def test_importing_is_light():
     assert run(code).stdout == "set()\n"
 
 
+def test_named_tuples_of_the_import_compile_no_annotations():
+    code = """
+import ckptree, typing
+from ckptree import changes, records
+made = [thing for module in (changes, records)
+        for thing in vars(module).values()
+        if isinstance(thing, type) and hasattr(thing, "_fields")]
+print(len(made) > 20)
+print({one.__name__ for one in made
+       for hint in one.__annotations__.values()
+       if isinstance(hint, (str, typing.ForwardRef))})
+print(records.StepInfo.__annotations__["tags"])
+print(typing.get_type_hints(records.VerifyReport.of)["return"].__name__)
+"""
+    done = run(code)
+    assert (done.stdout.splitlines(), done.stderr) == (
+        ["True", "set()", "list[str]", "VerifyReport"],
+        "",
+    )
+
+
 def test_what_takes_long_to_import_waits_until_it_is_named():
     code = """
 import sys, ckptree
