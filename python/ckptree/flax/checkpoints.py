@@ -140,6 +140,7 @@ def save_checkpoint(
     items = _items_of(target, orbax_checkpointer)
     name = directory.name(ckpt_dir, prefix, number)
     folder = directory.folder(ckpt_dir, prefix)
+    directory.check_alone(folder)
     if not directory.is_there(folder):
         directory.check_not_of_flax(ckpt_dir, prefix)
     store = directory.to_save(folder)

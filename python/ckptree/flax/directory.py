@@ -10,10 +10,9 @@ import re
 from typing import TYPE_CHECKING
 
 import ckptree
-from ckptree.errors import StoreNotFoundError
-from ckptree.orbax import _flax_files, _place
+from ckptree.errors import StoreNotFoundError, UnsupportedError
+from ckptree.orbax import _flax_files, _place, _processes
 from ckptree.orbax._place import Address, OrbaxCheckpointError
-from ckptree.orbax._processes import DEADLINE
 from ckptree.orbax._remote import Remote, RemoteOptions
 from ckptree.paths import local_path
 
@@ -67,11 +66,21 @@ def is_there(store: Where) -> bool:
     return True
 
 
+def check_alone(store: Where) -> None:
+    """UnsupportedError: several processes cannot save to an address here."""
+    if isinstance(store, Address) and not _processes.is_alone():
+        raise UnsupportedError(
+            f"{store}: ckptree.flax.checkpoints saves to an address from one "
+            "process, and JAX runs in several: they save together by "
+            "ckptree.orbax.CheckpointManager"
+        )
+
+
 def to_save(store: Where) -> ckptree.Store:
     """The store, open to be saved to; it is made where there is none."""
     if isinstance(store, Address):
         remote = Remote(store, RemoteOptions())
-        options = remote.opening(DEADLINE)
+        options = remote.opening(_processes.DEADLINE)
         return remote.opened(lambda: ckptree.Store(remote.directory, **options))
     store.parent.mkdir(parents=True, exist_ok=True)
     return ckptree.Store(store)

@@ -33,7 +33,7 @@ class _Scratch:
         for lock in above.glob("*.lock"):
             with contextlib.suppress(OSError):
                 self._locked(lock, fcntl.LOCK_NB)
-                self._remove()
+                self.remove()
         self._locked(above / f"{uuid.uuid4().hex}.lock")
 
     def _locked(self, lock: pathlib.Path, how: int = 0) -> None:
@@ -48,12 +48,10 @@ class _Scratch:
         self._lock = lock
         self.path = lock.with_suffix("")
 
-    def _remove(self) -> None:
+    def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.unlink(missing_ok=True)
         os.close(self._descriptor)
-
-    remove = _remove
 
 
 class RemoteSaving:
