@@ -32,52 +32,56 @@ def _load_engine() -> None:
         sys.setdlopenflags(flags)
 
 
-_load_engine()
+from ckptree.garbage import without_collection as _without_collection
 
-from ckptree.errors import (
-    AbortedError,
-    AlreadyExistsError,
-    CancelledError,
-    CorruptionError,
-    CredentialsError,
-    Difference,
-    Error,
-    InternalError,
-    InvalidArgumentError,
-    MismatchError,
-    NoSpaceError,
-    NotFoundError,
-    PermissionDeniedError,
-    StateError,
-    StorageError,
-    StoreNotFoundError,
-    UnavailableError,
-    UnsupportedError,
-    WaitTimeoutError,
-)
-from ckptree.handle import SaveHandle
-from ckptree.leaf import Leaf
-from ckptree.policies import (
-    All,
-    Best,
-    Budget,
-    Closest,
-    Custom,
-    Every,
-    EveryN,
-    EverySeconds,
-    Healthy,
-    KeepIf,
-    Latest,
-    Logarithmic,
-    SpecificSteps,
-    Within,
-)
-from ckptree.ranks import Ranks
-from ckptree.step import Step
-from ckptree.store import Store, close_all, open
-from ckptree.view import LeafView
-from ckptree._engine import VERSION as __version__
+# Of what an import makes nearly all stays.
+with _without_collection():
+    _load_engine()
+
+    from ckptree.errors import (
+        AbortedError,
+        AlreadyExistsError,
+        CancelledError,
+        CorruptionError,
+        CredentialsError,
+        Difference,
+        Error,
+        InternalError,
+        InvalidArgumentError,
+        MismatchError,
+        NoSpaceError,
+        NotFoundError,
+        PermissionDeniedError,
+        StateError,
+        StorageError,
+        StoreNotFoundError,
+        UnavailableError,
+        UnsupportedError,
+        WaitTimeoutError,
+    )
+    from ckptree.handle import SaveHandle
+    from ckptree.leaf import Leaf
+    from ckptree.policies import (
+        All,
+        Best,
+        Budget,
+        Closest,
+        Custom,
+        Every,
+        EveryN,
+        EverySeconds,
+        Healthy,
+        KeepIf,
+        Latest,
+        Logarithmic,
+        SpecificSteps,
+        Within,
+    )
+    from ckptree.ranks import Ranks
+    from ckptree.step import Step
+    from ckptree.store import Store, close_all, open
+    from ckptree.view import LeafView
+    from ckptree._engine import VERSION as __version__
 
 if TYPE_CHECKING:
     from ckptree.manager import CheckpointManager

@@ -352,6 +352,26 @@ def test_importing_is_light():
     assert run(code).stdout == "set()\n"
 
 
+@pytest.mark.parametrize("before", ["enable", "disable"])
+def test_importing_looks_for_no_garbage_and_leaves_the_collector(before):
+    code = f"""
+import gc
+gc.{before}()
+class Importing:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("ckptree.") and name != "ckptree.garbage":
+            seen.append(gc.isenabled())
+import sys
+seen = []
+sys.meta_path.insert(0, Importing())
+import ckptree
+print(len(seen) > 10, any(seen), gc.isenabled())
+"""
+    done = run(code)
+    expected = f"True False {before == 'enable'}\n"
+    assert (done.stdout, done.stderr) == (expected, "")
+
+
 def test_named_tuples_of_the_import_compile_no_annotations():
     code = """
 import ckptree, typing
