@@ -415,29 +415,6 @@ TEST_F(LiveTest, AfterTheEndOfItsTrainerTheCommandDoesItOnce) {
   EXPECT_TRUE(std::filesystem::is_empty(Requests()));
 }
 
-// Its own thread was there before the request to free.
-TEST_F(LiveTest, WhatTheTrainerFreedItselfIsNotSaidToBeNothing) {
-  const auto lock = kv::StoreLock::Acquire(own_, 0).value();
-  kv::RequestBox box(own_);
-  const Running command = StartHere({"rm", "300", "-y"});
-  for (int i = 0; i < 2; ++i) {  // To remove, and to free.
-    std::optional<kv::TakenRequest> taken;
-    Await([&] {
-      taken = box.Take(kMost).value();
-      return taken.has_value();
-    });
-    schema::StoreAnswer answer;
-    answer.pid = static_cast<std::uint32_t>(getpid());
-    answer.host = "here";
-    ASSERT_OK(box.Answer(taken->id, schema::EncodeStoreAnswer(answer)));
-  }
-  const Result result = Finish(command);
-  EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_EQ(result.out,
-            "removed step 300\nfreed by the trainer, in the background\n");
-  EXPECT_THAT(result.err, HasSubstr("`ckptree du` says what is left"));
-}
-
 TEST_F(LiveTest, WhereAnotherCameBetweenItIsNotKnown) {
   auto lock = kv::StoreLock::Acquire(own_, 0).value();
   kv::RequestBox box(own_);
