@@ -94,8 +94,7 @@ TEST_F(RemoteDamageTest, IsFoundOrDoesNotMatter) {
   ASSERT_EQ(Judge(), "");
   ASSERT_GE(objects_.size(), 7);
   FaultRandom random(TrialSeed());
-  const int flips =
-      StoreKind() == "file" ? Scaled(10) : ScaledWithServers(10);
+  const int flips = StoreKind() == "file" ? Scaled(10) : ScaledWithServers(10);
   int trials = 0, refused = 0, unharmed = 0, silent = 0;
   std::string newest;
   for (const auto& [name, bytes] : objects_) {
