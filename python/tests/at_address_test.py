@@ -57,11 +57,22 @@ def shipped(folder):
     return address
 
 
-@pytest.fixture(params=["s3", "file"])
+@pytest.fixture
+def googles(bucket, monkeypatch):
+    """The same bucket by the name of Google's, as CKPTREE_GS_ENDPOINT asks."""
+    endpoint = os.environ["AWS_ENDPOINT_URL_S3"]
+    monkeypatch.setenv("CKPTREE_GS_ENDPOINT", endpoint)
+    monkeypatch.setenv("GS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("GS_SECRET_ACCESS_KEY", "test")
+    return bucket.replace("s3://", "gs://")
+
+
+@pytest.fixture(params=["s3", "gs", "file"])
 def prefix(request, tmp_path):
     """Where addresses begin; below it any is an address."""
-    if request.param == "s3":
-        return f"{request.getfixturevalue('bucket')}/{tmp_path.name}"
+    if request.param != "file":
+        name = "bucket" if request.param == "s3" else "googles"
+        return f"{request.getfixturevalue(name)}/{tmp_path.name}"
     for name in ("one", "two", "three"):
         shipped(tmp_path / "far" / name)
     return f"file://{tmp_path}/far"
