@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -29,6 +30,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
@@ -53,6 +55,8 @@ namespace fs = std::filesystem;
 constexpr absl::Duration kTimeOfFirstLook = absl::Minutes(1);
 // Without an index all commits are read.
 constexpr absl::Duration kTimeOfLook = absl::Minutes(30);
+// Between two tries to take a turn.
+constexpr absl::Duration kTimeOfTurn = absl::Milliseconds(10);
 constexpr std::string_view kSegmentsFolder = "segments";
 constexpr std::string_view kPartialPrefix = "making-";
 constexpr std::string_view kRowsPrefix = "rows-";
@@ -169,17 +173,27 @@ absl::Status WriteExtent(const std::string& directory, const Extent& extent,
   return kv::RenameFile(options, partial, PointFile(directory));
 }
 
-// Of who reads a directory, shared, or brings it on. Waits.
-absl::StatusOr<CacheTurn> TakeTurn(const std::string& directory, int how) {
+// Of who reads a directory, shared, or brings it on. Waits, which may be as
+// long as another process fetches, until nobody wants to wait any more.
+absl::StatusOr<CacheTurn> TakeTurn(const std::string& directory, int how,
+                                   const std::stop_token& enough) {
   const int fd = open((directory + ".advance").c_str(),
                       O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (fd < 0) return absl::ErrnoToStatus(errno, "locking " + directory);
-  while (flock(fd, how) != 0) {
-    if (errno == EINTR) continue;
-    const absl::Status failed =
-        absl::ErrnoToStatus(errno, "locking " + directory);
-    close(fd);
-    return failed;
+  while (flock(fd, how | LOCK_NB) != 0) {
+    absl::Status failed;
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      failed = absl::ErrnoToStatus(errno, "locking " + directory);
+    } else if (enough.stop_requested()) {
+      failed = absl::CancelledError(absl::StrFormat(
+          "cancelled while another process reads what is new into %s",
+          directory));
+    }
+    if (!failed.ok()) {
+      close(fd);
+      return failed;
+    }
+    absl::SleepFor(kTimeOfTurn);
   }
   return CacheTurn(static_cast<const void*>(&kTimeOfLook),
                    [fd](const void*) { close(fd); });
@@ -325,7 +339,8 @@ absl::StatusOr<std::optional<CachedStore>> FindCached(
     cached.directory = directory;
     cached.hold = TryHold(directory, LOCK_SH);
     if (cached.hold == nullptr) continue;
-    CKPTREE_ASSIGN_OR_RETURN(*turn, TakeTurn(directory, LOCK_SH));
+    CKPTREE_ASSIGN_OR_RETURN(
+        *turn, TakeTurn(directory, LOCK_SH, cached.trouble->token()));
     const std::optional<Extent> extent = ExtentOf(directory, options);
     auto segments = SegmentsOf(cached, folder, options);
     if (!segments.ok()) {
@@ -362,7 +377,7 @@ absl::StatusOr<CachedStore> CacheOf(const std::string& address,
                                     CacheTurn* turn) {
   const kv::Call first = kv::Call::Within(kTimeOfFirstLook);
   CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<kv::ObjectStore> store,
-                           OpenAttended(address, std::move(trouble), first));
+                           OpenAttended(address, trouble, first));
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<schema::RemoteStore> there,
                            FindRemoteStore(*store, first));
   if (!there.has_value()) {
@@ -381,8 +396,13 @@ absl::StatusOr<CachedStore> CacheOf(const std::string& address,
         "XDG_CACHE_HOME to a folder that this user may write to",
         folder, error.message()));
   }
-  CachedStore made{"",          nullptr, std::move(store),
-                   there->uuid, nullptr, std::make_shared<ProvenPoint>()};
+  CachedStore made{.directory = "",
+                   .hold = nullptr,
+                   .store = std::move(store),
+                   .trouble = std::move(trouble),
+                   .uuid = there->uuid,
+                   .segments = nullptr,
+                   .proven = std::make_shared<ProvenPoint>()};
   CKPTREE_ASSIGN_OR_RETURN(std::optional<CachedStore> found,
                            FindCached(made, root, folder, options, call, turn));
   if (found.has_value()) return *std::move(found);
@@ -410,7 +430,8 @@ absl::StatusOr<CachedStore> CacheOf(const std::string& address,
     return absl::UnavailableError(absl::StrFormat(
         "%s was removed while it was opened: try again", made.directory));
   }
-  CKPTREE_ASSIGN_OR_RETURN(*turn, TakeTurn(made.directory, LOCK_SH));
+  CKPTREE_ASSIGN_OR_RETURN(
+      *turn, TakeTurn(made.directory, LOCK_SH, made.trouble->token()));
   made.proven->Set(point);
   CKPTREE_ASSIGN_OR_RETURN(made.segments, SegmentsOf(made, folder, options));
   Clean(root, std::string(kRowsPrefix) + id, options);
@@ -420,6 +441,7 @@ absl::StatusOr<CachedStore> CacheOf(const std::string& address,
 absl::StatusOr<CacheTurn> AdvanceCache(const CachedStore& cached,
                                        const kv::Options& options) {
   const std::string& directory = cached.directory;
+  const std::stop_token enough = cached.trouble->token();
   const kv::Call call = kv::Call::Within(kTimeOfLook);
   const auto foreign = [&] {
     return absl::DataLossError(absl::StrFormat(
@@ -433,7 +455,8 @@ absl::StatusOr<CacheTurn> AdvanceCache(const CachedStore& cached,
         absl::StrFormat("%s is gone: open the store again", directory));
   };
   {
-    CKPTREE_ASSIGN_OR_RETURN(CacheTurn turn, TakeTurn(directory, LOCK_SH));
+    CKPTREE_ASSIGN_OR_RETURN(CacheTurn turn,
+                             TakeTurn(directory, LOCK_SH, enough));
     CKPTREE_ASSIGN_OR_RETURN(const Extent extent, extent_now());
     if (extent.settled()) {
       ChainPoint point = extent.to;
@@ -450,7 +473,8 @@ absl::StatusOr<CacheTurn> AdvanceCache(const CachedStore& cached,
       }
     }
   }
-  CKPTREE_ASSIGN_OR_RETURN(CacheTurn turn, TakeTurn(directory, LOCK_EX));
+  CKPTREE_ASSIGN_OR_RETURN(CacheTurn turn,
+                           TakeTurn(directory, LOCK_EX, enough));
   // From where the last one brought it.
   CKPTREE_ASSIGN_OR_RETURN(Extent extent, extent_now());
   if (!extent.settled()) {

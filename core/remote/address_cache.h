@@ -55,6 +55,7 @@ struct CachedStore {
   // While it lives nobody removes the directory.
   std::shared_ptr<const void> hold;
   std::shared_ptr<kv::ObjectStore> store;
+  std::shared_ptr<RemoteTrouble> trouble;
   std::string uuid;
   std::shared_ptr<kv::FarSegments> segments;
   std::shared_ptr<ProvenPoint> proven;

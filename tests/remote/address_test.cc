@@ -3,6 +3,11 @@
 // What a store shows that is read by its address: of the objects that are
 // there, whatever the cache has.
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -207,6 +212,36 @@ TEST_F(AddressTest, ARefreshShowsWhatWasAcknowledged) {
     }
     ASSERT_TRUE(store.Close().ok());
   }
+}
+
+// Another process has its turn, and goes on with it.
+TEST_F(AddressTest, NobodyHasToWaitForAnothersTurn) {
+  Store store = Write("turns", "turns");
+  SaveStep(store, 1, 100);
+  ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+  StoreOptions options = QuietOptions();
+  options.create_if_missing = false;
+  options.read_only = true;
+  std::atomic<int> asked = -1000000;  // Below zero: nobody has enough.
+  options.cancelled = [&asked] { return asked.fetch_add(1) >= 0; };
+  Store reader = Store::Open(Address("turns"), options).value();
+  std::vector<int> locks;
+  for (const auto& entry : fs::recursive_directory_iterator(Disk("cache"))) {
+    if (entry.path().extension() != ".advance") continue;
+    locks.push_back(open(entry.path().c_str(), O_RDWR | O_CLOEXEC));
+    ASSERT_EQ(flock(locks.back(), LOCK_EX | LOCK_NB), 0);
+  }
+  ASSERT_EQ(locks.size(), 1);
+  asked = -2;
+  EXPECT_THAT(reader.Refresh().message(), HasSubstr("another process reads"));
+  EXPECT_GT(asked, 0);
+  asked = -2;
+  EXPECT_THAT(Store::Open(Address("turns"), options).status().message(),
+              HasSubstr("another process reads"));
+  asked = -1000000;
+  close(locks.back());
+  ASSERT_TRUE(reader.Refresh().ok());
+  ExpectStep(reader, 1, 100);
 }
 
 bool IsNamed(const VerifyReport& report, std::int64_t step) {
