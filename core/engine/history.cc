@@ -3,6 +3,7 @@
 #include "ckptree/history.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -201,6 +202,9 @@ class Entries {
     return LookInto(record, std::move(step));
   }
 
+  // Entries are large: with room for `count` none is moved as more come.
+  void Reserve(std::size_t count) { entries_.reserve(count); }
+
   absl::StatusOr<std::vector<HistoryEntry>> Finish() && {
     if (!entries_.empty()) return std::move(entries_);
     if (!without_.has_value()) return NoLeaf(nullptr, path_);
@@ -319,6 +323,7 @@ absl::StatusOr<std::vector<HistoryEntry>> HistoryOf(
   });
   internal::LeafSeries series(&engine, steps, path, options.cancelled);
   Entries entries(store, path, options);
+  entries.Reserve(series.records());
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (options.cancelled && options.cancelled()) {
       return absl::CancelledError("the history was stopped");

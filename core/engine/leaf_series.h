@@ -6,6 +6,7 @@
 #define CKPTREE_CORE_ENGINE_LEAF_SERIES_H_
 
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -50,6 +51,8 @@ class LeafSeries {
   LeafSeries& operator=(const LeafSeries&) = delete;
 
   Place at(std::size_t step);
+  // How many records `at` can give.
+  std::size_t records() const { return records_.size(); }
 
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
@@ -72,7 +75,7 @@ class LeafSeries {
 
   std::vector<Known> steps_;
   std::vector<std::unique_ptr<const LeafInfo>> infos_;
-  std::vector<Record> records_;
+  std::deque<Record> records_;  // Large: none is moved as more come.
 };
 
 }  // namespace ckptree::internal
