@@ -157,13 +157,6 @@ def test_ranks_ship_what_they_save(tmp_path, monkeypatch):
             assert (there[1]["w"][:] == state(1)["w"]).all()
 
 
-def test_checkpointers_of_others_take_directories():
-    orbax = pytest.importorskip("ckptree.orbax")
-    for address in ("s3://bucket/run", "rados://pool/run"):
-        with pytest.raises(ValueError, match=address.split(":", 1)[0]):
-            orbax.PyTreeCheckpointer().save(address, {"w": np.ones(2)})
-
-
 @pytest.mark.parametrize("how", ["open", "make"])
 def test_ctrl_c_ends_the_wait_for_an_object_store(tmp_path, how):
     """Of which standard error has said before that it is waited for."""
