@@ -241,6 +241,19 @@ class RemoteRanksTest : public ObjectStoreTest {
     for (const std::string& text : said) steps->insert(std::stoll(text));
   }
 
+  // A life in which all save all they are to; then all that was saved until
+  // now, in `all`, is there.
+  void LiveUnhurt(int life, std::int64_t first, Durable durable,
+                  std::set<std::int64_t>* all) {
+    for (const TrialResult& rank : Live(life, first, durable, {})) {
+      EXPECT_EQ(rank.Said("ACK").size(), kStepsOfALife) << rank.Text();
+      EXPECT_EQ(rank.Said("CLOSED").size(), 1) << rank.Text();
+      Keep(rank.Said("ACK"), all);
+    }
+    const TrialResult judged = Judge(life, *all, *all);
+    EXPECT_TRUE(judged.lines.empty() && !judged.broken()) << judged.Text();
+  }
+
   // Lives in which a rank is killed, until WantedKills() of them were: each
   // rank as often as another.
   void KillOneAfterAnother();
@@ -259,13 +272,7 @@ TEST_F(RemoteRanksTest, WhatAllSaveIsShippedByRankZero) {
   for (int life = 1; life <= 3; ++life) {
     const Durable durable = life == 1 ? Durable::kLocal : Durable::kRemote;
     const std::int64_t first = 1 + (life - 1) * kStepsOfALife;
-    for (const TrialResult& rank : Live(life, first, durable, {})) {
-      EXPECT_EQ(rank.Said("ACK").size(), kStepsOfALife) << rank.Text();
-      EXPECT_EQ(rank.Said("CLOSED").size(), 1) << rank.Text();
-      Keep(rank.Said("ACK"), &all);
-    }
-    const TrialResult judged = Judge(life, all, all);
-    EXPECT_TRUE(judged.lines.empty() && !judged.broken()) << judged.Text();
+    LiveUnhurt(life, first, durable, &all);
     if (life == 2) RemoveDisks();
   }
   EXPECT_EQ(all.size(), static_cast<std::size_t>(3 * kStepsOfALife));
@@ -277,13 +284,7 @@ TEST_F(RemoteRanksTest, WhatAllSaveFromDirectoriesOfTheirOwn) {
   std::set<std::int64_t> all;
   for (int life = 1; life <= 2; ++life) {
     const std::int64_t first = 1 + (life - 1) * kStepsOfALife;
-    for (const TrialResult& rank : Live(life, first, Durable::kRemote, {})) {
-      EXPECT_EQ(rank.Said("ACK").size(), kStepsOfALife) << rank.Text();
-      EXPECT_EQ(rank.Said("CLOSED").size(), 1) << rank.Text();
-      Keep(rank.Said("ACK"), &all);
-    }
-    const TrialResult judged = Judge(life, all, all);
-    EXPECT_TRUE(judged.lines.empty() && !judged.broken()) << judged.Text();
+    LiveUnhurt(life, first, Durable::kRemote, &all);
     if (life == 1) RemoveDisks();
   }
   EXPECT_EQ(all.size(), static_cast<std::size_t>(2 * kStepsOfALife));

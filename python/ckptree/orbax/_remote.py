@@ -4,6 +4,7 @@ this machine has the store, and how it is opened."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import hashlib
@@ -11,7 +12,7 @@ import os
 import pathlib
 import re
 import shutil
-from typing import TYPE_CHECKING, Any, Callable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Iterator, TypeVar
 
 from ckptree.errors import InvalidArgumentError, StateError
 from ckptree.paths import local_path, place_to_read
@@ -81,18 +82,28 @@ class Remote:
     def opened(self, open_it: Callable[[], T]) -> T:
         """What `open_it` returns. A folder of the cache that another machine
         has left behind, and that has nothing of its own, is fetched anew."""
-        try:
-            return open_it()
-        except StateError as error:
-            if self._own and _NOTHING_OF_ITS_OWN in str(error):
+        with advice_to_take_over(
+            "For a manager of ckptree.orbax: pass "
+            "remote_options=RemoteOptions(take_over=True)"
+        ):
+            try:
+                return open_it()
+            except StateError as error:
+                if not self._own or _NOTHING_OF_ITS_OWN not in str(error):
+                    raise
                 shutil.rmtree(self.directory)
                 return open_it()
-            if "may still be training" in str(error):
-                raise StateError(
-                    f"{error}. For a manager of ckptree.orbax: pass "
-                    "remote_options=RemoteOptions(take_over=True)"
-                ) from None
+
+
+@contextlib.contextmanager
+def advice_to_take_over(advice: str) -> Iterator[None]:
+    """Adds `advice` where another machine may still write to the address."""
+    try:
+        yield
+    except StateError as error:
+        if "may still be training" not in str(error):
             raise
+        raise StateError(f"{error}. {advice}") from None
 
 
 def remote_of(

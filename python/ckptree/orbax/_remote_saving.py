@@ -12,9 +12,9 @@ import uuid
 from typing import TYPE_CHECKING, Any, Mapping
 
 import ckptree
-from ckptree.errors import StateError, StoreNotFoundError, UnsupportedError
+from ckptree.errors import StoreNotFoundError, UnsupportedError
 from ckptree.orbax import _items, _place, _processes
-from ckptree.orbax._remote import cache_of
+from ckptree.orbax._remote import advice_to_take_over, cache_of
 
 if TYPE_CHECKING:
     from ckptree.handle import SaveHandle
@@ -141,7 +141,10 @@ class RemoteSaving:
         self._begun = store, handle, scratch
 
     def _opened(self, scratch: _Scratch) -> Store:
-        try:
+        with advice_to_take_over(
+            "For a checkpointer of ckptree.orbax: pass force=True, which also "
+            "replaces what was begun there"
+        ):
             return ckptree.Store(
                 scratch.path,
                 remote=self._address,
@@ -149,13 +152,6 @@ class RemoteSaving:
                 take_over=self._force,
                 remote_timeout=self._deadline,
             )
-        except StateError as error:
-            if "may still be training" not in str(error):
-                raise
-            raise StateError(
-                f"{error}. For a checkpointer of ckptree.orbax: pass "
-                "force=True, which also replaces what was begun there"
-            ) from None
 
     def finish(self) -> None:
         """Waits until it is durable at the address."""
