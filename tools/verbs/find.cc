@@ -29,9 +29,9 @@ void NoteMetricsOfThatName(Session& session,
                            const std::vector<std::string>& names,
                            const std::vector<StepInfo>& steps) {
   for (const std::string& name : names) {
-    if (!IsOwnName(name)) continue;
-    const std::string before = name.starts_with("prev.") ? "prev." : "";
+    const std::string_view before = name.starts_with(kBefore) ? kBefore : "";
     const std::string plain = name.substr(before.size());
+    if (!IsOwnName(plain)) continue;
     const auto has_it = [&](const StepInfo& info) {
       return std::ranges::any_of(info.metrics, [&](const auto& metric) {
         return metric.first == plain;

@@ -26,8 +26,6 @@ constexpr std::string_view kStepNames[] = {
     "step",          "branch", "leaves", "new_bytes",
     "logical_bytes", "pinned", "tags",   "note"};
 
-constexpr std::string_view kBefore = "prev.";
-
 // So few are opened, rather than all that their leaves ever were be read.
 constexpr std::size_t kFewSteps = 16;
 
@@ -105,7 +103,6 @@ const Json& Nothing() {
 }  // namespace
 
 bool IsOwnName(std::string_view name) {
-  if (name.starts_with(kBefore)) name.remove_prefix(kBefore.size());
   return IsLeafName(name) ||
          std::find(std::begin(kStepNames), std::end(kStepNames), name) !=
              std::end(kStepNames);

@@ -26,8 +26,11 @@ namespace ckptree::tools {
 inline constexpr std::string_view kWhereHint =
     "`ckptree help where` shows what a condition is";
 
-// True of what every leaf, or every step, has under this name, behind `prev.`
-// or not: a metric of that name is `metrics.NAME`.
+// Begins the names of what stands in the step before.
+inline constexpr std::string_view kBefore = "prev.";
+
+// True of what every leaf, or every step, has under this name, which is without
+// kBefore: a metric of that name is `metrics.NAME`.
 bool IsOwnName(std::string_view name);
 
 // A search through steps, the older first. A step is not opened where its own
