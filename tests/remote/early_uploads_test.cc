@@ -10,7 +10,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
-#include <optional>
+#include <map>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "ckptree/ckptree.h"
@@ -38,7 +39,9 @@
 namespace ckptree::testing {
 namespace {
 
+using ::testing::_;
 using ::testing::ElementsAre;
+using ::testing::Pair;
 
 // More than rides in a commit.
 constexpr std::size_t kSize = 24 * kChunk;
@@ -101,19 +104,20 @@ class EarlyUploadsTest : public ObjectStoreTest {
   std::size_t SegmentsThere() const {
     return ObjectsOf(dir_.path(), "segment").size();
   }
-  // Of all segments that commits name; where the blocks of one stand is known.
-  std::size_t SegmentsNamed() const {
-    std::size_t count = 0;
-    for (const auto& path : ObjectsOf(dir_.path(), "commit")) {
+  // How many segments each commit names, by its file name, where it names any;
+  // where the blocks of one stand is known.
+  std::map<std::string, std::size_t> SegmentsNamed() const {
+    std::map<std::string, std::size_t> named;
+    for (const std::filesystem::path& path : ObjectsOf(dir_.path(), "commit")) {
       const auto commit = schema::DecodeRemoteCommit(BytesOfFile(path));
       EXPECT_THAT(commit, IsOk());
       if (!commit.ok()) continue;
       for (const schema::RemoteSegment& segment : commit->segments) {
-        ++count;
+        ++named[path.filename()];
         EXPECT_EQ(segment.blocks.size(), 1) << path;
       }
     }
-    return count;
+    return named;
   }
 
   TempDir disks_;
@@ -126,15 +130,19 @@ TEST_F(EarlyUploadsTest, ASegmentIsOnItsWayWhileTheSaveWritesOthers) {
   absl::Notification begun;
   std::atomic<bool> once = false;
   std::atomic<std::size_t> puts = 0;
-  std::optional<std::size_t> there_by_then;
+  // By the file name of each commit, as it is begun. That of the opening may
+  // be on its way when the first segments are.
+  absl::Mutex mu;
+  std::map<std::string, std::size_t> there_by_then;
   requests.SetHook([&](const std::string& what) {
     if (IsSegment(what)) {
       ++puts;
       if (!once.exchange(true)) begun.Notify();
     }
-    // The commit of the save: the first one behind a segment.
-    if (what.starts_with("create ") && puts > 0 && !there_by_then) {
-      there_by_then = SegmentsThere();
+    if (what.starts_with("create ")) {
+      absl::MutexLock lock(&mu);
+      there_by_then.try_emplace(std::filesystem::path(what).filename(),
+                                SegmentsThere());
     }
     return absl::OkStatus();
   });
@@ -150,8 +158,10 @@ TEST_F(EarlyUploadsTest, ASegmentIsOnItsWayWhileTheSaveWritesOthers) {
     // Each of them once, and all before the commit.
     EXPECT_EQ(puts, 2 * kSize / kChunk);
     EXPECT_EQ(SegmentsThere(), puts);
-    EXPECT_EQ(there_by_then, puts);
-    EXPECT_EQ(SegmentsNamed(), puts);
+    const std::map<std::string, std::size_t> named = SegmentsNamed();
+    ASSERT_THAT(named, ElementsAre(Pair(_, puts.load())));
+    absl::MutexLock lock(&mu);
+    EXPECT_EQ(there_by_then[named.begin()->first], puts);
     EXPECT_THAT(store.Close(), IsOk());
   }
   Store there = OpenThere();
@@ -178,7 +188,7 @@ TEST_F(EarlyUploadsTest, WhatASaveThatFailsUploadedIsInNoCommit) {
     SaveHandle save =
         Save(store, 2, first_, last_, [] { return absl::OkStatus(); });
     ASSERT_THAT(save.WaitCommitted(kLong), IsOk());
-    EXPECT_EQ(SegmentsNamed(), 2 * kSize / kChunk);
+    EXPECT_THAT(SegmentsNamed(), ElementsAre(Pair(_, 2 * kSize / kChunk)));
     EXPECT_THAT(store.Close(), IsOk());
   }
   Store there = OpenThere();
