@@ -74,6 +74,7 @@ class Reader {
       if (const auto id = ParseJournalFileName(name)) named[*id] = name;
       covered_ = std::max(covered_, OrdinalOfRowsFile(name).value_or(0));
       if (name != kTipName) continue;
+      tip_is_there_ = true;
       const absl::StatusOr<std::string> bytes = Read(name, kPrefaceBytes);
       if (absl::IsNotFound(bytes.status())) continue;
       CKPTREE_RETURN_IF_ERROR(bytes.status());
@@ -220,6 +221,12 @@ class Reader {
     std::map<std::uint64_t, bool> closed;  // By session: its last file.
     for (const FilePair& pair : pairs_) {
       if (pair.used()) closed[pair.session()] = pair.closed();
+    }
+    // It is made, and its name made durable, before the first record.
+    if (last != pairs_.rend() && !tip_is_there_ && !beside_writer_) {
+      content_.damage.push_back(absl::StrFormat(
+          "journal/%s is gone; the next open for writing makes it anew",
+          std::string(kTipName)));
     }
     // What the live one wrote is all there as long as the system runs.
     if (beside_writer_ && last != pairs_.rend()) {
@@ -380,6 +387,7 @@ class Reader {
   const bool beside_writer_;
   JournalContent content_;
   std::optional<TipNote> tip_;
+  bool tip_is_there_ = false;  // The file, whatever it says.
   std::uint64_t covered_ = 0;  // By a file of all rows.
   std::array<std::uint8_t, 16> uuid_{};
   std::map<JournalFileId, std::optional<Preface>> prefaces_;  // By name.

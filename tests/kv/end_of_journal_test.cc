@@ -288,7 +288,7 @@ TEST_F(EndOfJournalTest, AFlippedByteOfASecondCopyIsNoCrash) {
 }
 
 // The third word on what is the newest: no row is in it.
-TEST_F(EndOfJournalTest, ADamagedTipIsToldAndMadeAnew) {
+TEST_F(EndOfJournalTest, ATipThatIsDamagedOrGoneIsToldAndMadeAnew) {
   ASSERT_NO_FATAL_FAILURE(MakeStore(/*closed=*/true));
   const std::string tip = Store() + "/journal/tip";
   std::vector<std::string> ragged;
@@ -298,22 +298,29 @@ TEST_F(EndOfJournalTest, ADamagedTipIsToldAndMadeAnew) {
     ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
     EXPECT_THAT(reader->CheckJournal(&ragged), IsEmpty());
   }
-  std::ofstream(tip, std::ios::binary) << std::string(4096, 'x');
-  {
+  for (const bool gone : {false, true}) {
+    SCOPED_TRACE(gone);
+    if (gone) {
+      fs::remove(tip);
+    } else {
+      std::ofstream(tip, std::ios::binary) << std::string(4096, 'x');
+    }
+    const auto named =
+        HasSubstr(gone ? "journal/tip is gone" : "journal/tip is damaged");
+    {
+      ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+      EXPECT_THAT(reader->CheckJournal(&ragged), ElementsAre(named));
+    }
+    {
+      ASSERT_OK_AND_ASSIGN(const auto writer, Open());
+      ExpectAll(*writer);
+      EXPECT_THAT(writer->report().warnings, Contains(named));
+      ASSERT_OK(writer->Close());
+    }
     ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
-    EXPECT_THAT(reader->CheckJournal(&ragged),
-                ElementsAre(HasSubstr("journal/tip is damaged")));
+    EXPECT_THAT(reader->CheckJournal(&ragged), IsEmpty());
+    EXPECT_THAT(ragged, IsEmpty());
   }
-  {
-    ASSERT_OK_AND_ASSIGN(const auto writer, Open());
-    ExpectAll(*writer);
-    EXPECT_THAT(writer->report().warnings,
-                Contains(HasSubstr("journal/tip is damaged")));
-    ASSERT_OK(writer->Close());
-  }
-  ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
-  EXPECT_THAT(reader->CheckJournal(&ragged), IsEmpty());
-  EXPECT_THAT(ragged, IsEmpty());
 }
 
 // A file of all rows is known by what it says, whatever its name.
