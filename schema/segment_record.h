@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/digest.h"
+#include "base/mapped_vector.h"
 #include "schema/leaf_record.h"
 #include "schema/spaces.h"
 
@@ -82,7 +83,7 @@ struct TableEntry {
 
 // Last record of a segment: what lies where.
 struct SegmentTable {
-  std::vector<TableEntry> entries;  // Ascending by n.
+  base::MappedVector<TableEntry> entries;  // Ascending by n.
 
   friend bool operator==(const SegmentTable&, const SegmentTable&) = default;
 };

@@ -61,8 +61,8 @@ void MergeRuns(std::vector<std::uint32_t>* order, std::size_t begin,
 // of one container follow each other, so they are sorted while they are in the
 // cache of a processor, and containers are put together by few comparisons.
 // Each item is moved once.
-template <typename Item, typename Less>
-void SortNearlySorted(std::vector<Item>* items, const Less& less) {
+template <typename Items, typename Less>  // A vector, by any allocator.
+void SortNearlySorted(Items* items, const Less& less) {
   constexpr std::size_t kRun = 1024;
   const std::size_t count = items->size();
   std::vector<std::uint32_t> order(count);
@@ -89,7 +89,7 @@ void SortNearlySorted(std::vector<Item>* items, const Less& less) {
   // Each cycle of places in turn: `order` says what comes where.
   for (std::uint32_t start = 0; start < count; ++start) {
     if (order[start] == start) continue;
-    Item first = std::move((*items)[start]);
+    auto first = std::move((*items)[start]);
     std::uint32_t at = start;
     while (order[at] != start) {
       const std::uint32_t from = order[at];

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/mapped_vector.h"
 #include "core/save/block_sink.h"
 #include "core/save/part_task.h"
 #include "core/save/staged_content.h"
@@ -118,8 +119,8 @@ class PartCompare {
   const bool all_records_;
   BlockSink& sink_;
   std::vector<ComparedLeaf> leaves_;
-  std::vector<ComparedChunk> chunks_;
-  std::vector<Statistics> statistics_;  // Parallel to chunks_, or empty.
+  base::MappedVector<ComparedChunk> chunks_;
+  base::MappedVector<Statistics> statistics_;  // Parallel to chunks_, or empty.
   tbb::enumerable_thread_specific<std::vector<std::byte>> scratch_;
   tbb::enumerable_thread_specific<std::vector<std::byte>> copy_scratch_;
   tbb::enumerable_thread_specific<std::vector<std::byte>> pack_scratch_;

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "absl/strings/str_format.h"
+#include "base/mapped_vector.h"
 #include "base/status_macros.h"
 #include "ckptree/path.h"
 #include "core/array/leaf_statistics.h"
@@ -477,7 +478,7 @@ class PartWriter {
   PartCompare compare_;
   const std::vector<ComparedLeaf>& leaves_;
 
-  std::vector<FreshLeaf> fresh_;  // By ordinal, ascending.
+  base::MappedVector<FreshLeaf> fresh_;  // By ordinal, ascending.
   std::vector<FreshBatch> batches_;
   std::uint64_t record_bytes_ = 0;  // Of all batches.
   std::optional<BuiltSegment> leaf_segment_;

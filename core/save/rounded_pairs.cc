@@ -91,7 +91,7 @@ bool FitTogether(const SourceLeaf& master) {
 }  // namespace
 
 void PairRoundedCopies(std::size_t chunk_bytes, StepContent* content) {
-  std::vector<SourceLeaf>& leaves = content->leaves;
+  base::MappedVector<SourceLeaf>& leaves = content->leaves;
   const bool any = std::any_of(
       leaves.begin(), leaves.end(),
       [](const SourceLeaf& leaf) { return MayBe(leaf, DType::kBfloat16); });

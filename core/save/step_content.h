@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/mapped_vector.h"
 #include "ckptree/save.h"
 #include "ckptree/tensor.h"
 #include "core/save/source_leaf.h"
@@ -26,7 +27,7 @@ namespace ckptree::internal {
 
 // The finished content of one part of a save.
 struct StepContent {
-  std::vector<SourceLeaf> leaves;  // In the order of their ordinals.
+  base::MappedVector<SourceLeaf> leaves;  // In the order of their ordinals.
   std::shared_ptr<LeafStorage> storage;
   // Of the entries of the leaves, of nodes and ties. Never null.
   std::shared_ptr<const schema::EncodedTree> tree;
@@ -96,7 +97,7 @@ class ContentBuilder {
   std::uint32_t rank_ = 0;
   std::uint32_t world_ = 0;  // 0: one process saves the step.
   std::vector<std::string> per_rank_;
-  std::vector<SourceLeaf> leaves_;
+  base::MappedVector<SourceLeaf> leaves_;
   std::vector<schema::TreeEntry> nodes_;
   std::shared_ptr<LeafStorage> storage_ = std::make_shared<LeafStorage>();
   LeafTypes types_;

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/mapped_vector.h"
 #include "base/status_macros.h"
 #include "kv/file_system.h"
 #include "kv/files/file_system_of.h"
@@ -63,7 +64,9 @@ absl::Status MakeReserve(const Options& options, const std::string& directory,
       return absl::ResourceExhaustedError("there is no room for the reserve");
     }
   }
-  const absl::Status made = WriteFile(options, path, std::string(bytes, '\0'));
+  const base::MappedVector<char> zeros(bytes);
+  const absl::Status made =
+      WriteFile(options, path, {zeros.data(), zeros.size()});
   if (!made.ok()) RemoveFile(options, path).IgnoreError();
   return made;
 }

@@ -159,6 +159,7 @@ RULES = [
     # What ends the program says why.
     Rule(r"base/require\.cc", [r"base/.*"], ["absl"]),
     Rule(r"base/instruction_set\.cc", [r"base/.*"], ["highway"], system=True),
+    Rule(r"base/mapped_vector\.cc", [r"base/.*"], [], system=True),
     Rule(r"base/.*\.(cc|inc)", [r"base/.*"], ["absl", "xxhash"], never=IMPURE),
     Rule(r"base/.*\.h", [r"base/.*"], ["absl"], never=IMPURE),
     # The types that the public face shares with the format.
