@@ -6,6 +6,7 @@
 #define CKPTREE_SCHEMA_SEGMENT_RECORD_H_
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -83,9 +84,31 @@ struct TableEntry {
 
 // Last record of a segment: what lies where.
 struct SegmentTable {
-  base::MappedVector<TableEntry> entries;  // Ascending by n.
+  std::vector<TableEntry> entries;  // Ascending by n.
 
   friend bool operator==(const SegmentTable&, const SegmentTable&) = default;
+};
+
+// A table that grows by an entry at a time: its columns, of some 50 bytes a
+// slice, not its entries.
+class SegmentTableBuilder {
+ public:
+  // Entries come ascending by n.
+  void Add(std::uint32_t n, std::span<const TableSlice> slices);
+
+  // What EncodeSegmentTable() makes of these entries.
+  std::string Encode() const;
+
+ private:
+  std::uint32_t last_ = 0;
+  base::MappedVector<std::uint32_t> n_;  // Less the one before.
+  base::MappedVector<std::uint32_t> slices_;
+  base::MappedVector<char> paths_;
+  base::MappedVector<char> digests_;
+  base::MappedVector<std::uint32_t> length_;
+  base::MappedVector<std::uint32_t> offset_;
+  base::MappedVector<std::uint32_t> rank_;
+  base::MappedVector<std::uint64_t> dims_;
 };
 
 // `small` record (version, part, kHeader, 0): open checks that none is lost.

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -90,40 +91,47 @@ class SliceReader {
 
 }  // namespace
 
-std::string EncodeSegmentTable(const SegmentTable& table) {
-  pb::SegmentTable out;
-  std::vector<const TableSlice*> slices;
-  std::uint32_t last = 0;
-  for (const TableEntry& entry : table.entries) {
-    out.add_n(entry.n - last);
-    last = entry.n;
-    for (const TableSlice& slice : entry.slices) {
-      slices.push_back(&slice);
-      out.mutable_paths()->append(slice.path.view());
-      out.mutable_digests()->append(slice.digest.view());
-      for (const auto* dims : {&slice.start, &slice.shape}) {
-        for (const std::int64_t dim : *dims) {
-          out.add_dims(static_cast<std::uint64_t>(dim));
-        }
+void SegmentTableBuilder::Add(std::uint32_t n,
+                              std::span<const TableSlice> slices) {
+  n_.push_back(n - last_);
+  last_ = n;
+  slices_.push_back(static_cast<std::uint32_t>(slices.size()));
+  for (const TableSlice& slice : slices) {
+    const std::string_view path = slice.path.view();
+    const std::string_view digest = slice.digest.view();
+    paths_.insert(paths_.end(), path.begin(), path.end());
+    digests_.insert(digests_.end(), digest.begin(), digest.end());
+    length_.push_back(slice.length);
+    offset_.push_back(slice.offset);
+    rank_.push_back(static_cast<std::uint32_t>(slice.shape.size()));
+    for (const auto* dims : {&slice.start, &slice.shape}) {
+      for (const std::int64_t dim : *dims) {
+        dims_.push_back(static_cast<std::uint64_t>(dim));
       }
     }
   }
-  FillColumn(
-      table.entries,
-      [](const TableEntry& e) {
-        return static_cast<std::uint32_t>(e.slices.size());
-      },
-      1u, out.mutable_slices());
-  using Slice = const TableSlice*;
-  FillColumn(
-      slices, [](Slice s) { return s->length; }, 0u, out.mutable_length());
-  FillColumn(
-      slices, [](Slice s) { return s->offset; }, 0u, out.mutable_offset());
-  FillColumn(
-      slices,
-      [](Slice s) { return static_cast<std::uint32_t>(s->shape.size()); }, 0u,
-      out.mutable_rank());
+}
+
+std::string SegmentTableBuilder::Encode() const {
+  pb::SegmentTable out;
+  out.mutable_n()->Add(n_.begin(), n_.end());
+  out.mutable_paths()->assign(paths_.begin(), paths_.end());
+  out.mutable_digests()->assign(digests_.begin(), digests_.end());
+  out.mutable_dims()->Add(dims_.begin(), dims_.end());
+  const auto same = [](std::uint32_t value) { return value; };
+  FillColumn(slices_, same, 1u, out.mutable_slices());
+  FillColumn(length_, same, 0u, out.mutable_length());
+  FillColumn(offset_, same, 0u, out.mutable_offset());
+  FillColumn(rank_, same, 0u, out.mutable_rank());
   return Envelope(RecordKind::kSegmentTable, out.SerializeAsString());
+}
+
+std::string EncodeSegmentTable(const SegmentTable& table) {
+  SegmentTableBuilder builder;
+  for (const TableEntry& entry : table.entries) {
+    builder.Add(entry.n, entry.slices);
+  }
+  return builder.Encode();
 }
 
 absl::StatusOr<SegmentTable> DecodeSegmentTable(std::string_view bytes) {

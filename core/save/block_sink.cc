@@ -23,9 +23,9 @@ constexpr int kMaxBuilders = 256;
 constexpr std::size_t kMaxLanes = 32;
 
 // What an entry adds to the encoded table, or more.
-std::uint64_t TableBytes(const schema::TableEntry& entry) {
+std::uint64_t TableBytes(std::span<const schema::TableSlice> slices) {
   std::uint64_t bytes = 10;  // Its number, how many slices.
-  for (const schema::TableSlice& slice : entry.slices) {
+  for (const schema::TableSlice& slice : slices) {
     bytes += 2 * sizeof(base::Digest) + 20;
     for (const auto* dims : {&slice.start, &slice.shape}) {
       for (const std::int64_t dim : *dims) {
@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<SegmentBuilder>> SegmentBuilder::Open(
 
 absl::Status SegmentBuilder::Add(std::uint32_t sequence, std::string_view value,
                                  std::uint64_t payload_bytes,
-                                 schema::TableEntry entry) {
+                                 std::span<const schema::TableSlice> slices) {
   const std::uint32_t n = schema::BlockNumber(header_.builder, sequence);
   const std::string key = schema::BlockKey(header_.version, header_.part, n);
   CKPTREE_RETURN_IF_ERROR(header_.space == schema::Space::kChunks
@@ -80,18 +80,16 @@ absl::Status SegmentBuilder::Add(std::uint32_t sequence, std::string_view value,
   ++row_.block_count;
   row_.bytes += payload_bytes;
   coded_ = coded_ || value.size() != payload_bytes;
-  table_bytes_ += TableBytes(entry);
-  entry.n = n;
-  table_.entries.push_back(std::move(entry));
+  table_bytes_ += TableBytes(slices);
+  table_.Add(n, slices);
   return absl::OkStatus();
 }
 
 absl::StatusOr<BuiltSegment> SegmentBuilder::Finish() {
   const std::uint32_t n =
       schema::BlockNumber(header_.builder, schema::kTableSequence);
-  CKPTREE_RETURN_IF_ERROR(
-      writer_->Add(schema::BlockKey(header_.version, header_.part, n),
-                   schema::EncodeSegmentTable(table_)));
+  CKPTREE_RETURN_IF_ERROR(writer_->Add(
+      schema::BlockKey(header_.version, header_.part, n), table_.Encode()));
   BuiltSegment built;
   CKPTREE_ASSIGN_OR_RETURN(built.staged, writer_->Finish());
   built.row_key = schema::SegmentKey(header_.version, header_.part,
@@ -141,10 +139,9 @@ absl::StatusOr<std::uint32_t> BlockSink::Write(
   }
   absl::Status status;
   for (Pending& block : flushed) {
-    status.Update(
-        WriteTo(lane, block.index, block.payload, std::move(block.slices)));
+    status.Update(WriteTo(lane, block.index, block.payload, block.slices));
   }
-  status.Update(WriteTo(lane, index, bytes, std::move(slices)));
+  status.Update(WriteTo(lane, index, bytes, slices));
   absl::MutexLock lock(&mu_);
   idle_.push_back(lane);
   if (!status.ok()) return status;
@@ -166,7 +163,7 @@ std::uint64_t BlockSink::RollBytes(int builder) const {
 
 absl::Status BlockSink::WriteTo(Lane* lane, std::uint32_t index,
                                 std::string_view payload,
-                                std::vector<schema::TableSlice> slices) {
+                                std::span<const schema::TableSlice> slices) {
   if (lane->builder == nullptr) {
     int builder = 0;
     std::uint64_t reserve = 0;
@@ -196,8 +193,7 @@ absl::Status BlockSink::WriteTo(Lane* lane, std::uint32_t index,
   const std::uint32_t sequence = ++lane->sequence;
   const std::string_view value = ValueOf(payload, slices, lane);
   CKPTREE_RETURN_IF_ERROR(Timed(lane, [&] {
-    return lane->builder->Add(sequence, value, payload.size(),
-                              {0, std::move(slices)});
+    return lane->builder->Add(sequence, value, payload.size(), slices);
   }));
   lane->times.bytes += payload.size();
   {
@@ -213,9 +209,9 @@ absl::Status BlockSink::WriteTo(Lane* lane, std::uint32_t index,
   return absl::OkStatus();
 }
 
-std::string_view BlockSink::ValueOf(
-    std::string_view payload, const std::vector<schema::TableSlice>& slices,
-    Lane* lane) {
+std::string_view BlockSink::ValueOf(std::string_view payload,
+                                    std::span<const schema::TableSlice> slices,
+                                    Lane* lane) {
   const CodingChoice::Way& way = settings_.coding;
   // To know what coding would cost and bring, one chunk is enough.
   const bool only_try = !way.code && way.measure && !lane->tried;

@@ -100,9 +100,10 @@ class SegmentBuilder {
 
   // Adds a block; `sequence` ascends. Chunks (aligned in the file) or records
   // by the segment's space. `value` is the payload, or the coding of one of
-  // `payload_bytes`.
+  // `payload_bytes`; `slices` are what the table says of it.
   absl::Status Add(std::uint32_t sequence, std::string_view value,
-                   std::uint64_t payload_bytes, schema::TableEntry entry);
+                   std::uint64_t payload_bytes,
+                   std::span<const schema::TableSlice> slices);
 
   std::uint64_t bytes() const { return row_.bytes; }
   // At most so many bytes has its table by now.
@@ -117,7 +118,7 @@ class SegmentBuilder {
 
   schema::SegmentHeader header_;
   std::unique_ptr<kv::SegmentWriter> writer_;
-  schema::SegmentTable table_;
+  schema::SegmentTableBuilder table_;
   std::uint64_t table_bytes_ = 0;
   schema::SegmentRow row_;
   bool coded_ = false;
@@ -190,12 +191,12 @@ class BlockSink {
 
   absl::Status WriteTo(Lane* lane, std::uint32_t index,
                        std::string_view payload,
-                       std::vector<schema::TableSlice> slices);
+                       std::span<const schema::TableSlice> slices);
   absl::Status FinishLane(Lane* lane);
   // The value for `payload`: that itself, or its coding, which is good until
   // the next call.
   std::string_view ValueOf(std::string_view payload,
-                           const std::vector<schema::TableSlice>& slices,
+                           std::span<const schema::TableSlice> slices,
                            Lane* lane);
   // Runs what writes, and notes in the lane what its time went into.
   absl::Status Timed(Lane* lane, absl::FunctionRef<absl::Status()> write);

@@ -265,13 +265,12 @@ class PartWriter {
       const SourceLeaf& leaf = content_.leaves[ordinal];
       CKPTREE_RETURN_IF_ERROR(
           CheckRecord(leaf, leaves_[ordinal].chunk_count, encoded(f)));
-      schema::TableEntry entry;
-      schema::TableSlice& slice = entry.slices.emplace_back();
+      schema::TableSlice slice;
       slice.path = base::DigestOf(leaf.path);
       slice.length = fresh_[f].record_bytes;
       slice.digest = fresh_[f].value;
       CKPTREE_RETURN_IF_ERROR(builder->Add(
-          ordinal + 1, encoded(f), encoded(f).size(), std::move(entry)));
+          ordinal + 1, encoded(f), encoded(f).size(), std::span(&slice, 1)));
     }
     CKPTREE_ASSIGN_OR_RETURN(leaf_segment_, builder->Finish());
     if (task_.on_built) task_.on_built(*leaf_segment_);
