@@ -10,10 +10,26 @@
 #endif
 
 #include <clocale>
+#include <cstddef>
+#include <cstdlib>
+#include <new>
 #include <string>
 #include <vector>
 
 #include "tools/line/command.h"
+#include "tools/output/ending.h"
+
+#if defined(__GLIBC__) && !defined(CKPTREE_SANITIZED)
+// As glibc's C++ library has them, whose operator new asks malloc(); but for
+// the end. Those of arrays call these.
+void operator delete(void* memory) noexcept {
+  if (ckptree::tools::frees_no_more.load(std::memory_order_relaxed)) return;
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  operator delete(memory);
+}
+#endif
 
 namespace {
 
@@ -30,12 +46,14 @@ void HoldStandardDescriptors() {
 }
 
 // Memory that a command gives back it mostly asks for again at once, and what
-// is touched for the first time takes longer than to use it.
+// is touched for the first time takes longer than to use it. The heap of each
+// thread grows by large steps: each is a system call, during which no other
+// thread can touch memory for the first time; what nobody touches is not there.
 void KeepFreedMemory() {
 #if defined(__GLIBC__)
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 64 << 20);
-  mallopt(M_TOP_PAD, 1 << 20);
+  mallopt(M_TOP_PAD, 8 << 20);
 #endif
 }
 

@@ -22,6 +22,7 @@
 #include "tools/line/target.h"
 #include "tools/output/bars.h"
 #include "tools/output/clock.h"
+#include "tools/output/ending.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/leaf_cells.h"
@@ -218,6 +219,7 @@ absl::StatusOr<int> RunHistory(Session& session) {
         "%s  %s\n", value ? "VALUE" : "L2",
         Sparkline(line, std::clamp(terminal.width - 8, 8, 60), terminal.utf8)));
   }
+  frees_no_more = true;
   return kExitOk;
 }
 

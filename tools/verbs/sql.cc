@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "tools/line/command.h"
 #include "tools/line/table_flags.h"
+#include "tools/output/ending.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/quantity.h"
@@ -370,6 +371,7 @@ absl::StatusOr<int> RunSql(Session& session) {
   if (!asked.error.ok()) return asked.error;
   if (step != SQLITE_DONE) return WrongQuery(opened, query);
   CKPTREE_RETURN_IF_ERROR(session.Print(std::move(table), options));
+  frees_no_more = true;
   return kExitOk;
 }
 
