@@ -10,26 +10,10 @@
 #endif
 
 #include <clocale>
-#include <cstddef>
-#include <cstdlib>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "tools/line/command.h"
-#include "tools/output/ending.h"
-
-#if defined(__GLIBC__) && !defined(CKPTREE_SANITIZED)
-// As glibc's C++ library has them, whose operator new asks malloc(); but for
-// the end. Those of arrays call these.
-void operator delete(void* memory) noexcept {
-  if (ckptree::tools::frees_no_more.load(std::memory_order_relaxed)) return;
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  operator delete(memory);
-}
-#endif
 
 namespace {
 

@@ -133,7 +133,7 @@ absl::StatusOr<int> RunHistory(Session& session) {
   HistoryOptions asked = range->options;
   const Interruptible interruptible;
   asked.cancelled = Interrupted;
-  const absl::StatusOr<std::vector<HistoryEntry>> entries =
+  absl::StatusOr<std::vector<HistoryEntry>> entries =
       History(**store, *path, asked);
   if (absl::IsNotFound(entries.status()) && !unknown.ok()) return unknown;
   if (!entries.ok()) return entries.status();
@@ -219,7 +219,7 @@ absl::StatusOr<int> RunHistory(Session& session) {
         "%s  %s\n", value ? "VALUE" : "L2",
         Sparkline(line, std::clamp(terminal.width - 8, 8, 60), terminal.utf8)));
   }
-  frees_no_more = true;
+  KeepToTheEnd(*std::move(entries));
   return kExitOk;
 }
 
