@@ -193,6 +193,14 @@ class Database {
   // deleted since. Nothing where that cannot be, as above.
   std::optional<std::string> ReadWritten(schema::Space space,
                                          std::string_view key) const;
+  // The same of several, in their order: calls `on_value` for each that can be
+  // given, with its place in `keys`. `value` is valid until it returns, or
+  // reads. Of keys that ascend the next one is mostly in the table of the one
+  // before, which is not looked for again.
+  using WrittenFn =
+      absl::FunctionRef<void(std::size_t at, std::string_view value)>;
+  void ReadWritten(schema::Space space, std::span<const std::string> keys,
+                   WrittenFn on_value) const;
   // The bytes that a value of kChunks has, as the index of its file says.
   // Nothing where that cannot be told, nor of other spaces. REQUIRES: the key
   // is there; of another the bytes of some value.

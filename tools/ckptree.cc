@@ -30,12 +30,14 @@ void HoldStandardDescriptors() {
 }
 
 // Memory that a command gives back it mostly asks for again at once, and what
-// is touched for the first time takes longer than to use it.
+// is touched for the first time takes longer than to use it. The heap of each
+// thread grows by large steps: each is a system call, during which no other
+// thread can touch memory for the first time; what nobody touches is not there.
 void KeepFreedMemory() {
 #if defined(__GLIBC__)
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 64 << 20);
-  mallopt(M_TOP_PAD, 1 << 20);
+  mallopt(M_TOP_PAD, 8 << 20);
 #endif
 }
 

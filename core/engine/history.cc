@@ -171,11 +171,15 @@ class LateStep {
 // The history of one leaf as it grows, step by step.
 class Entries {
  public:
-  Entries(const Store& store, const Path& path, const HistoryOptions& options)
+  // `room` is what the entries are kept in. Each that stands in it is given to
+  // Look(), in their order, or nothing but what does not stand in it.
+  Entries(const Store& store, const Path& path, const HistoryOptions& options,
+          std::vector<HistoryEntry> room)
       : store_(store),
         path_(path),
         encoded_(path.Encode()),
-        options_(options) {}
+        options_(options),
+        entries_(std::move(room)) {}
 
   absl::Status Look(const schema::StepRecord& record,
                     const internal::LeafSeries::Place& place) {
@@ -187,26 +191,24 @@ class Entries {
     }
     if (place.kind == internal::LeafSeries::Kind::kLeaf) {
       if (before_.has_value() && last_place_.info == place.info &&
-          last_place_.detail == place.detail) {
+          last_place_.entry == place.entry) {
         Extend(record, std::move(step));
         return absl::OkStatus();
       }
       last_place_ = place;
       last_record_.reset();
-      HistoryEntry entry = NewEntry(record);
-      entry.leaf = *place.info;
-      entry.detail = std::move(*place.detail);
-      return Add(std::move(entry), std::move(step));
+      return Add(std::move(*place.entry), std::move(step));
     }
     last_place_ = {};
     return LookInto(record, std::move(step));
   }
 
-  // Entries are large: with room for `count` none is moved as more come.
-  void Reserve(std::size_t count) { entries_.reserve(count); }
-
   absl::StatusOr<std::vector<HistoryEntry>> Finish() && {
-    if (!entries_.empty()) return std::move(entries_);
+    if (count_ > 0) {
+      entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(count_),
+                     entries_.end());
+      return std::move(entries_);
+    }
     if (!without_.has_value()) return NoLeaf(nullptr, path_);
     CKPTREE_ASSIGN_OR_RETURN(const Step* const last, without_->Get());
     return NoLeaf(last, path_);
@@ -223,12 +225,24 @@ class Entries {
   void Leave(LateStep step) {
     before_.reset();
     last_record_.reset();
-    if (entries_.empty()) without_ = std::move(step);
+    if (count_ == 0) without_ = std::move(step);
+  }
+
+  HistoryEntry& last() { return entries_[count_ - 1]; }
+
+  // Entries are large: one that stands in its place already is not moved.
+  void Keep(HistoryEntry&& entry) {
+    if (count_ == entries_.size()) {
+      entries_.push_back(std::move(entry));
+    } else if (&entries_[count_] != &entry) {
+      entries_[count_] = std::move(entry);
+    }
+    ++count_;
   }
 
   void Extend(const schema::StepRecord& record, LateStep step) {
-    entries_.back().last_step = record.step;
-    ++entries_.back().steps;
+    last().last_step = record.step;
+    ++last().steps;
     before_ = std::move(step);
   }
 
@@ -249,7 +263,7 @@ class Entries {
     }
     HistoryEntry entry = NewEntry(record);
     if (same_tree) {
-      entry.leaf = entries_.back().leaf;
+      entry.leaf = last().leaf;
       CKPTREE_ASSIGN_OR_RETURN(
           entry.detail, internal::StepInside::Of(step).DetailOf(*last_record_));
       return Add(std::move(entry), std::move(late));
@@ -274,25 +288,24 @@ class Entries {
 
   // Adds what `step` has, or makes the last entry, which is that of the step
   // before, longer by it.
-  absl::Status Add(HistoryEntry entry, LateStep step) {
-    bool same =
-        before_.has_value() && SameType(entries_.back().leaf, entry.leaf);
+  absl::Status Add(HistoryEntry&& entry, LateStep step) {
+    bool same = before_.has_value() && SameType(last().leaf, entry.leaf);
     if (same) {
-      const HistoryEntry& last = entries_.back();
-      if (MustReadValues(last.detail, entry.detail)) {
+      const HistoryEntry& kept = last();
+      if (MustReadValues(kept.detail, entry.detail)) {
         CKPTREE_ASSIGN_OR_RETURN(const Step* const a, before_->Get());
         CKPTREE_ASSIGN_OR_RETURN(const Step* const b, step.Get());
-        CKPTREE_ASSIGN_OR_RETURN(same, SameValue(*a, last.leaf, last.detail, *b,
+        CKPTREE_ASSIGN_OR_RETURN(same, SameValue(*a, kept.leaf, kept.detail, *b,
                                                  entry.leaf, entry.detail));
       } else {
-        same = last.detail.digest == entry.detail.digest;
+        same = kept.detail.digest == entry.detail.digest;
       }
     }
     if (same) {
-      entries_.back().last_step = entry.last_step;
-      ++entries_.back().steps;
+      last().last_step = entry.last_step;
+      ++last().steps;
     } else {
-      entries_.push_back(std::move(entry));
+      Keep(std::move(entry));
     }
     before_ = std::move(step);
     return absl::OkStatus();
@@ -303,6 +316,7 @@ class Entries {
   const std::string encoded_;
   const HistoryOptions& options_;
   std::vector<HistoryEntry> entries_;
+  std::size_t count_ = 0;           // Of these are the history so far.
   std::optional<LateStep> before_;  // The step before, if it had the leaf,
   internal::LeafSeries::Place last_place_;  // and where, by the series,
   // or by the step itself.
@@ -322,8 +336,14 @@ absl::StatusOr<std::vector<HistoryEntry>> HistoryOf(
     return step->step < options.first || step->step > options.last;
   });
   internal::LeafSeries series(&engine, steps, path, options.cancelled);
-  Entries entries(store, path, options);
-  entries.Reserve(series.records());
+  // Where a step must be opened, more entries may come than the series has.
+  std::vector<HistoryEntry> room;
+  if (series.complete()) {
+    room = series.TakeEntries();
+  } else {
+    room.reserve(series.entries());
+  }
+  Entries entries(store, path, options, std::move(room));
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (options.cancelled && options.cancelled()) {
       return absl::CancelledError("the history was stopped");

@@ -5,15 +5,16 @@
 #include "core/engine/leaf_series.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <string>
 
+#include "absl/time/time.h"
 #include "core/engine/step_reader.h"
 #include "core/version/leaf_reader.h"
 #include "core/version/step_tree.h"
-#include "tbb/blocked_range.h"
-#include "tbb/parallel_for.h"
 #include "tbb/task_arena.h"
+#include "tbb/task_group.h"
 
 namespace ckptree::internal {
 namespace {
@@ -30,15 +31,22 @@ LeafSeries::LeafSeries(Engine* engine, std::span<const StepRecordPtr> steps,
     : steps_(steps.size()) {
   if (engine->writer() != nullptr || engine->database().following()) return;
   Locate(engine, steps, path);
-  ReadRecords(engine, cancelled);
+  ReadRecords(engine, steps, cancelled);
 }
 
 LeafSeries::Place LeafSeries::at(std::size_t step) {
   const Known& known = steps_[step];
   if (known.kind != Kind::kLeaf) return {known.kind, nullptr, nullptr};
-  Record& record = records_[known.record];
+  const Record& record = records_[known.record];
   if (!record.good) return {};
-  return {Kind::kLeaf, infos_[known.info].get(), &record.detail};
+  return {Kind::kLeaf, infos_[record.info].get(), first_entry_ + known.record};
+}
+
+bool LeafSeries::complete() const {
+  return std::none_of(steps_.begin(), steps_.end(), [this](const Known& known) {
+    return known.kind == Kind::kUnknown ||
+           (known.kind == Kind::kLeaf && !records_[known.record].good);
+  });
 }
 
 void LeafSeries::Locate(Engine* engine, std::span<const StepRecordPtr> steps,
@@ -71,50 +79,65 @@ void LeafSeries::Locate(Engine* engine, std::span<const StepRecordPtr> steps,
     if (!IsLeaf(found->entry->kind)) continue;
     const schema::MapRun run = part.map.At(found->ordinal);
     const bool follows = i > 0 && steps_[i - 1].kind == Kind::kLeaf &&
-                         steps_[i - 1].info == infos_.size() - 1;
-    if (!follows || records_.back().part != part.part ||
-        records_.back().run.place != run.place ||
-        records_.back().run.version != run.version ||
-        records_.back().run.source != run.source) {
-      Record& record = records_.emplace_back();
-      record.part = part.part;
-      record.run = run;
+                         records_.back().info == infos_.size() - 1;
+    if (!follows || places_.back().part != part.part ||
+        places_.back().run.place != run.place ||
+        places_.back().run.version != run.version ||
+        places_.back().run.source != run.source) {
+      records_.push_back({i, infos_.size() - 1});
+      places_.push_back({part.part, run});
     }
-    steps_[i] = {Kind::kLeaf, infos_.size() - 1, records_.size() - 1};
+    steps_[i] = {Kind::kLeaf, records_.size() - 1};
   }
 }
 
+void LeafSeries::ReadSome(const kv::Database& database, std::size_t begin) {
+  const std::size_t count = std::min(kRecordsOfTask, records_.size() - begin);
+  ReadEach(database, std::span(places_).subspan(begin, count),
+           [&](std::size_t i, schema::LeafRecord read) {
+             Record& record = records_[begin + i];
+             HistoryEntry& entry = first_entry_[begin + i];
+             entry.leaf = *infos_[record.info];
+             entry.detail = DetailOf(database, std::span(&read, 1));
+             record.good = true;
+           });
+}
+
 void LeafSeries::ReadRecords(Engine* engine,
+                             std::span<const StepRecordPtr> steps,
                              const std::function<bool()>& cancelled) {
   const kv::Database& database = engine->database();
-  const auto read = [&](std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i != end; ++i) {
-      Record& record = records_[i];
-      auto found = ReadLeaf(database, record.part, record.run);
-      if (!found.ok()) continue;
-      record.detail = DetailOf(database, std::span(&*found, 1));
-      record.good = true;
-    }
+  const std::size_t count = records_.size();
+  const bool few = count <= kRecordsOfOneThread;
+  entries_.reserve(count);
+  first_entry_ = entries_.data();
+  std::atomic<std::size_t> next = 0;  // The first that no thread has taken.
+  const auto read_next = [&] {
+    const std::size_t begin =
+        next.fetch_add(kRecordsOfTask, std::memory_order_acq_rel);
+    if (begin < count) ReadSome(database, begin);
+    return begin + kRecordsOfTask < count;
   };
+  // Others read while the entries behind are still made: each may take one
+  // piece, and no more than are there.
+  tbb::task_group others;
+  for (std::size_t begin = 0; begin < count; begin += kRecordsOfTask) {
+    const std::size_t end = std::min(begin + kRecordsOfTask, count);
+    for (std::size_t i = begin; i < end; ++i) {
+      const schema::StepRecord& step = *steps[records_[i].step];
+      HistoryEntry& entry = entries_.emplace_back();
+      entry.first_step = entry.last_step = step.step;
+      entry.begun = absl::FromUnixNanos(step.begun_ns);
+    }
+    if (few) continue;
+    engine->arena().execute([&] { others.run([&] { read_next(); }); });
+  }
   // Who gives `cancelled` wants to be asked on its own thread.
   const auto stopped = [&] { return cancelled && cancelled(); };
-  for (std::size_t done = 0; done < records_.size() && !stopped();) {
-    const bool few = records_.size() <= kRecordsOfOneThread;
-    const std::size_t end = std::min(
-        records_.size(), done + (few ? kRecordsOfTask : 16 * kRecordsOfTask));
-    if (few) {
-      read(done, end);
-    } else {
-      engine->arena().execute([&] {
-        tbb::parallel_for(
-            tbb::blocked_range<std::size_t>(done, end, kRecordsOfTask),
-            [&](const tbb::blocked_range<std::size_t>& range) {
-              read(range.begin(), range.end());
-            });
-      });
-    }
-    done = end;
+  while (!stopped() && read_next()) {
   }
+  next.store(count, std::memory_order_relaxed);
+  if (!few) engine->arena().execute([&] { others.wait(); });
 }
 
 }  // namespace ckptree::internal

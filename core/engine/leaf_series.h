@@ -6,16 +6,17 @@
 #define CKPTREE_CORE_ENGINE_LEAF_SERIES_H_
 
 #include <cstddef>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "ckptree/history.h"
 #include "ckptree/step.h"
 #include "core/engine/engine.h"
+#include "core/version/leaf_reader.h"
 #include "core/version/step_rows.h"
-#include "schema/leaf_map.h"
 
 namespace ckptree::internal {
 
@@ -35,11 +36,12 @@ class LeafSeries {
   };
   struct Place {
     Kind kind = Kind::kUnknown;
-    // Of kLeaf: of the series. The same pointers: the same name and types, the
-    // same record. What has been moved out of `detail` is not asked for again:
-    // steps that have it follow each other.
+    // Of kLeaf. The same `info`: the same name and types. The same `entry`: the
+    // same record; as History() has it, of the first step with this record
+    // alone. What has been moved out of it is not asked for again: steps that
+    // have it follow each other, and what they have ascends.
     const LeafInfo* info = nullptr;
-    LeafDetail* detail = nullptr;
+    HistoryEntry* entry = nullptr;
   };
 
   // Of each of `steps`, in their order. All are unknown where a step must be
@@ -51,31 +53,42 @@ class LeafSeries {
   LeafSeries& operator=(const LeafSeries&) = delete;
 
   Place at(std::size_t step);
-  // How many records `at` can give.
-  std::size_t records() const { return records_.size(); }
+  // How many entries `at` can give.
+  std::size_t entries() const { return entries_.size(); }
+  // No step is kUnknown.
+  bool complete() const;
+  // The entries, where they are: what `at` gives stands in them.
+  std::vector<HistoryEntry> TakeEntries() { return std::move(entries_); }
 
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   struct Known {
     Kind kind = Kind::kUnknown;
-    std::size_t info = kNone;
     std::size_t record = kNone;
   };
   // A record to be read.
   struct Record {
-    std::uint16_t part = 0;
-    schema::MapRun run;
+    std::size_t step = 0;  // The first that has it.
+    std::size_t info = kNone;
     bool good = false;
-    LeafDetail detail;
   };
 
   void Locate(Engine* engine, std::span<const StepRecordPtr> steps,
               const Path& path);
-  void ReadRecords(Engine* engine, const std::function<bool()>& cancelled);
+  // Makes the entries, and reads into them what the records say.
+  void ReadRecords(Engine* engine, std::span<const StepRecordPtr> steps,
+                   const std::function<bool()>& cancelled);
+  // As many as kRecordsOfTask from `begin` on, on any thread.
+  void ReadSome(const kv::Database& database, std::size_t begin);
 
   std::vector<Known> steps_;
   std::vector<std::unique_ptr<const LeafInfo>> infos_;
-  std::deque<Record> records_;  // Large: none is moved as more come.
+  std::vector<Record> records_;
+  std::vector<LeafPlace> places_;  // Of each record.
+  // One for each record, made before any is read: none is moved. Large, so they
+  // are not made twice.
+  std::vector<HistoryEntry> entries_;
+  HistoryEntry* first_entry_ = nullptr;  // Wherever they have been taken.
 };
 
 }  // namespace ckptree::internal

@@ -178,13 +178,7 @@ absl::StatusOr<std::vector<StepInfo>> Store::Steps(
   CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckListed());
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
                            engine()->catalog().FindBranch(branch));
-  const auto records = engine()->catalog().Steps(number);
-  std::vector<StepInfo> steps;
-  steps.reserve(records.size());
-  for (const auto& record : records) {
-    steps.push_back(engine()->catalog().Info(*record));
-  }
-  return steps;
+  return engine()->catalog().Infos(engine()->catalog().Steps(number));
 }
 
 absl::StatusOr<std::vector<StepInfo>> Store::NewestSteps(
@@ -195,11 +189,7 @@ absl::StatusOr<std::vector<StepInfo>> Store::NewestSteps(
   const auto records = engine()->catalog().NewestSteps(number, count);
   // Where others had to be read for it.
   CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckSeen());
-  std::vector<StepInfo> steps;
-  for (const auto& record : records) {
-    steps.push_back(engine()->catalog().Info(*record));
-  }
-  return steps;
+  return engine()->catalog().Infos(records);
 }
 
 absl::StatusOr<StepInfo> Store::Resolve(const StepSelector& selector) const {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -58,6 +59,29 @@ std::string KnownSteps(const std::map<std::int64_t, StepRecordPtr>& steps,
   if (steps.empty()) return owner + " has no step yet";
   return absl::StrFormat("%s has %d steps from %d to %d", owner, steps.size(),
                          steps.begin()->first, steps.rbegin()->first);
+}
+
+// All but what other rows say of it: its branch, tags and pin.
+StepInfo PlainInfo(const schema::StepRecord& record) {
+  StepInfo info;
+  info.step = record.step;
+  info.version = record.version;
+  info.base = record.base;
+  info.begun = absl::FromUnixNanos(record.begun_ns);
+  info.staged = absl::FromUnixNanos(record.staged_ns);
+  info.committed = absl::FromUnixNanos(record.committed_ns);
+  info.metrics = record.metrics;
+  info.leaf_count = record.leaf_count;
+  info.changed_leaves = record.changed_leaves;
+  info.logical_bytes = record.logical_bytes;
+  info.new_bytes = record.new_bytes;
+  info.nan_count = record.nan_count;
+  info.inf_count = record.inf_count;
+  info.nonfinite_leaves = record.nonfinite_leaves;
+  info.digest = record.digest.Hex();
+  info.saved_by = record.saved_by;
+  info.note = record.note;
+  return info;
 }
 
 }  // namespace
@@ -439,28 +463,34 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
 }
 
 StepInfo Catalog::Info(const schema::StepRecord& record) const {
-  StepInfo info;
+  StepInfo info = PlainInfo(record);
   info.branch = BranchName(record.branch);
-  info.step = record.step;
-  info.version = record.version;
-  info.base = record.base;
-  info.begun = absl::FromUnixNanos(record.begun_ns);
-  info.staged = absl::FromUnixNanos(record.staged_ns);
-  info.committed = absl::FromUnixNanos(record.committed_ns);
-  info.metrics = record.metrics;
   info.tags = TagsOf(record.version);
   info.pinned = IsPinned(record.version);
-  info.leaf_count = record.leaf_count;
-  info.changed_leaves = record.changed_leaves;
-  info.logical_bytes = record.logical_bytes;
-  info.new_bytes = record.new_bytes;
-  info.nan_count = record.nan_count;
-  info.inf_count = record.inf_count;
-  info.nonfinite_leaves = record.nonfinite_leaves;
-  info.digest = record.digest.Hex();
-  info.saved_by = record.saved_by;
-  info.note = record.note;
   return info;
+}
+
+std::vector<StepInfo> Catalog::Infos(
+    std::span<const StepRecordPtr> records) const {
+  std::vector<StepInfo> infos;
+  infos.reserve(records.size());
+  for (const StepRecordPtr& record : records)
+    infos.push_back(PlainInfo(*record));
+  const absl::MutexLock lock(&mu_);
+  std::unordered_map<std::uint64_t, std::vector<std::string>> tags;
+  for (const auto& [name, tag] : rows_.tags) tags[tag.version].push_back(name);
+  for (std::size_t i = 0; i < infos.size(); ++i) {
+    const schema::StepRecord& record = *records[i];
+    if (record.branch != kMainBranch) {
+      const auto branch = rows_.branches.find(record.branch);
+      if (branch != rows_.branches.end()) infos[i].branch = branch->second.name;
+    }
+    if (const auto of = tags.find(record.version); of != tags.end()) {
+      infos[i].tags = of->second;
+    }
+    infos[i].pinned = rows_.pins.contains(record.version);
+  }
+  return infos;
 }
 
 std::string Catalog::BranchName(std::uint32_t branch) const {

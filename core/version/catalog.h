@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -92,6 +93,8 @@ class Catalog {
   absl::StatusOr<StepRecordPtr> Resolve(const StepSelector& selector) const;
 
   StepInfo Info(const schema::StepRecord& record) const;
+  // Of each, as of one moment.
+  std::vector<StepInfo> Infos(std::span<const StepRecordPtr> records) const;
   std::string BranchName(std::uint32_t branch) const;
   // "12", or "fork/12".
   std::string NameOf(const schema::StepRecord& record) const;

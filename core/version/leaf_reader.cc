@@ -180,6 +180,34 @@ absl::StatusOr<std::vector<schema::LeafRecord>> ReadRecords(
   return result;
 }
 
+void ReadEach(
+    const kv::Database& database, std::span<const LeafPlace> leaves,
+    absl::FunctionRef<void(std::size_t at, schema::LeafRecord record)> take) {
+  std::vector<std::string> keys;  // Of those in `small`.
+  std::vector<std::size_t> places;
+  keys.reserve(leaves.size());
+  places.reserve(leaves.size());
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const schema::MapRun& run = leaves[i].run;
+    if (run.place != schema::Space::kSmall) continue;
+    keys.push_back(KeyOf(leaves[i].part, run.place, run.version, run.source));
+    places.push_back(i);
+  }
+  std::vector<bool> taken(leaves.size());
+  database.ReadWritten(schema::Space::kSmall, keys,
+                       [&](std::size_t k, std::string_view value) {
+                         auto record = schema::DecodeLeafRecord(value);
+                         if (!record.ok()) return;
+                         taken[places[k]] = true;
+                         take(places[k], *std::move(record));
+                       });
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    if (taken[i]) continue;
+    auto record = ReadLeaf(database, leaves[i].part, leaves[i].run);
+    if (record.ok()) take(i, *std::move(record));
+  }
+}
+
 absl::StatusOr<schema::LeafRecord> ReadLeaf(const kv::Database& database,
                                             std::uint16_t part,
                                             const schema::MapRun& run) {

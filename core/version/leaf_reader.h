@@ -5,11 +5,13 @@
 #ifndef CKPTREE_CORE_VERSION_LEAF_READER_H_
 #define CKPTREE_CORE_VERSION_LEAF_READER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "core/version/base_part.h"
 #include "kv/database.h"
@@ -30,6 +32,18 @@ absl::StatusOr<std::vector<schema::LeafRecord>> ReadRecords(
     const kv::Database& database, std::uint16_t part,
     const schema::LeafMap& map, std::span<const std::uint32_t> ordinals,
     bool here);
+
+// Where a record stands.
+struct LeafPlace {
+  std::uint16_t part = 0;
+  schema::MapRun run;
+};
+
+// Records that need not be near each other, by key, on this thread: calls
+// `take` for each that can be read, with its place among `leaves`, in no order.
+void ReadEach(
+    const kv::Database& database, std::span<const LeafPlace> leaves,
+    absl::FunctionRef<void(std::size_t at, schema::LeafRecord record)> take);
 
 // One record by key.
 absl::StatusOr<schema::LeafRecord> ReadLeaf(const kv::Database& database,

@@ -10,18 +10,54 @@
 #include "base/status_macros.h"
 #include "core/version/row_scan.h"
 #include "schema/spaces.h"
-#include "tbb/blocked_range.h"
-#include "tbb/parallel_for.h"
 #include "tbb/task_arena.h"
+#include "tbb/task_group.h"
 
 namespace ckptree::internal {
 namespace {
 
 // So few rows are decoded faster by one thread.
-constexpr std::size_t kRowsOfTask = 1024;
-// And so few take less than to begin the threads of an arena, in a process that
-// needs none for anything else.
-constexpr std::size_t kRowsOfOneThread = 2 << 10;
+constexpr std::size_t kRowsOfTask = 512;
+// And so few pieces take less than to begin the threads of an arena, in a
+// process that needs none for anything else.
+constexpr std::size_t kPiecesOfOneThread = 4;
+
+// Rows as they stand in the database, and what they are.
+class RowPiece {
+ public:
+  void Add(std::string_view key, std::string_view value) {
+    const std::size_t begin = bytes_.size();
+    bytes_.append(key).append(value);
+    places_.push_back({begin, begin + key.size(), bytes_.size()});
+  }
+  std::size_t size() const { return places_.size(); }
+  std::string_view key(std::size_t i) const {
+    return Bytes(places_[i].begin, places_[i].value);
+  }
+
+  void Decode() {
+    records_.reserve(size());
+    for (std::size_t i = 0; i < size(); ++i) {
+      records_.push_back(StepIn(schema::DecodeStepKey(key(i)),
+                                Bytes(places_[i].value, places_[i].end)));
+    }
+  }
+  // One for each row, once decoded.
+  std::vector<absl::StatusOr<StepRecordPtr>>& records() { return records_; }
+
+ private:
+  struct Place {
+    std::size_t begin, value, end;
+  };
+
+  std::string_view Bytes(std::size_t begin, std::size_t end) const {
+    return std::string_view(bytes_).substr(begin, end - begin);
+  }
+
+  std::string bytes_;  // Keys and values, one after the other.
+  std::vector<Place> places_;
+  std::vector<absl::StatusOr<StepRecordPtr>> records_;
+};
 
 // How much further back the newest are looked for where too few were found.
 constexpr std::uint64_t kWider = 8;
@@ -160,53 +196,41 @@ absl::Status StepRows::ReadAll(std::vector<std::string>* problems,
     const std::int64_t step = (*record)->step;
     of_branch.emplace_hint(of_branch.end(), step, *std::move(record));
   };
-  const schema::KeyRange range = schema::AllRows(schema::Row::kStep);
-  scan_.Seek(range.begin);
-  for (std::size_t i = 0; i < kRowsOfOneThread && scan_.Valid(); ++i) {
-    take(scan_.key(),
-         StepIn(schema::DecodeStepKey(scan_.key()), scan_.value()));
-    scan_.Next();
-  }
-  struct Place {
-    std::size_t begin, value, end;
+  std::deque<RowPiece> pieces;  // None is moved as more come.
+  const auto read_piece = [&]() -> RowPiece& {
+    RowPiece& piece = pieces.emplace_back();
+    for (; piece.size() < kRowsOfTask && scan_.Valid(); scan_.Next()) {
+      piece.Add(scan_.key(), scan_.value());
+    }
+    return piece;
   };
-  std::string bytes;  // Keys and values, one after the other.
-  std::vector<Place> places;
-  for (; scan_.Valid(); scan_.Next()) {
-    Place place = {bytes.size(), bytes.size() + scan_.key().size(), 0};
-    bytes.append(scan_.key()).append(scan_.value());
-    place.end = bytes.size();
-    places.push_back(place);
-  }
-  const absl::Status scanned = scan_.status();
-  const auto key_of = [&](const Place& place) {
-    return std::string_view(bytes).substr(place.begin,
-                                          place.value - place.begin);
-  };
-  std::vector<absl::StatusOr<StepRecordPtr>> records(places.size());
+  // Each piece is decoded by other threads while the next one is read.
   const auto spread = [&] {
     // A thread that waits for the others must not begin what wants a lock that
     // the caller has.
     tbb::this_task_arena::isolate([&] {
-      tbb::parallel_for(
-          tbb::blocked_range<std::size_t>(0, places.size(), kRowsOfTask),
-          [&](const tbb::blocked_range<std::size_t>& rows) {
-            for (std::size_t i = rows.begin(); i != rows.end(); ++i) {
-              const Place& place = places[i];
-              records[i] = StepIn(schema::DecodeStepKey(key_of(place)),
-                                  std::string_view(bytes).substr(
-                                      place.value, place.end - place.value));
-            }
-          });
+      tbb::task_group tasks;
+      for (RowPiece& piece : pieces) tasks.run([&piece] { piece.Decode(); });
+      while (scan_.Valid()) {
+        tasks.run([&piece = read_piece()] { piece.Decode(); });
+      }
+      tasks.wait();
     });
   };
-  if (!places.empty() && arena != nullptr) {
+  scan_.Seek(schema::AllRows(schema::Row::kStep).begin);
+  while (pieces.size() < kPiecesOfOneThread && scan_.Valid()) read_piece();
+  if (!scan_.Valid()) {
+    for (RowPiece& piece : pieces) piece.Decode();
+  } else if (arena != nullptr) {
     arena->execute(spread);
-  } else if (!places.empty()) {
+  } else {
     spread();
   }
-  for (std::size_t i = 0; i < records.size(); ++i) {
-    take(key_of(places[i]), std::move(records[i]));
+  const absl::Status scanned = scan_.status();
+  for (RowPiece& piece : pieces) {
+    for (std::size_t i = 0; i < piece.size(); ++i) {
+      take(piece.key(i), std::move(piece.records()[i]));
+    }
   }
   if (!scanned.ok()) problems->emplace_back(scanned.message());
   return scanned;

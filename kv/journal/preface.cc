@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/big_endian.h"
 #include "base/digest.h"
+#include "kv/file_system.h"
 
 namespace ckptree::kv {
 namespace {
@@ -25,8 +26,7 @@ bool EndsWell(std::string_view sector, std::size_t checked) {
   constexpr std::size_t kChecksum = sizeof(std::uint64_t);
   return base::BigEndianReader(sector.substr(checked)).Read<std::uint64_t>() ==
              base::ChecksumOf(sector.substr(0, checked)) &&
-         sector.find_first_not_of('\0', checked + kChecksum) ==
-             std::string_view::npos;
+         AllZero(sector.substr(checked + kChecksum));
 }
 
 }  // namespace

@@ -178,17 +178,33 @@ std::size_t Database::ReadRun(std::span<const ArrayBlock> blocks,
 
 std::optional<std::string> Database::ReadWritten(schema::Space space,
                                                  std::string_view key) const {
-  if (space != schema::Space::kSmall) return std::nullopt;
+  std::optional<std::string> found;
+  const std::string one(key);
+  ReadWritten(
+      space, std::span(&one, 1),
+      [&found](std::size_t, std::string_view value) { found.emplace(value); });
+  return found;
+}
+
+void Database::ReadWritten(schema::Space space,
+                           std::span<const std::string> keys,
+                           WrittenFn on_value) const {
+  if (space != schema::Space::kSmall) return;
   const absl::StatusOr<Impl::RowView> view = impl_->ReadingRows();
-  if (!view.ok()) return std::nullopt;
-  if (view->overlay != nullptr) {
-    if (const Overlay::Found found = view->overlay->Get(space, key);
-        found.known) {
-      if (!found.value.has_value()) return std::nullopt;
-      return std::string(*found.value);
+  if (!view.ok()) return;
+  std::shared_ptr<const TableFile> near;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (view->overlay != nullptr) {
+      if (const Overlay::Found found = view->overlay->Get(space, keys[i]);
+          found.known) {
+        if (found.value.has_value()) on_value(i, *found.value);
+        continue;
+      }
     }
+    const std::optional<std::string_view> value =
+        impl_->table_files->ReadChecked(*view->instance, keys[i], &near);
+    if (value.has_value()) on_value(i, *value);
   }
-  return impl_->table_files->ReadChecked(*view->instance, key);
 }
 
 std::optional<std::uint64_t> Database::ValueBytes(schema::Space space,

@@ -187,7 +187,8 @@ class TableFile {
     return places.size();
   }
 
-  std::optional<std::string> ReadChecked(std::string_view key) const {
+  // Valid until the next call on this thread.
+  std::optional<std::string_view> ReadChecked(std::string_view key) const {
     const auto entry = index_.At(index_.Find(key));
     if (!entry.has_value() || entry->place.size > kMostShared) {
       return std::nullopt;
@@ -205,9 +206,7 @@ class TableFile {
         LittleEndian32(std::string_view(block).substr(size + 1))) {
       return std::nullopt;
     }
-    const std::optional<std::string_view> value = FindPut(bytes, key);
-    if (!value.has_value()) return std::nullopt;
-    return std::string(*value);
+    return FindPut(bytes, key);
   }
 
   std::size_t descriptors() const { return 1 + direct_.descriptors(); }
@@ -317,11 +316,19 @@ std::optional<std::uint64_t> TableFiles::ValueBytes(const Instance& instance,
   return std::nullopt;
 }
 
-std::optional<std::string> TableFiles::ReadChecked(const Instance& instance,
-                                                   std::string_view key) {
+std::optional<std::string_view> TableFiles::ReadChecked(
+    const Instance& instance, std::string_view key,
+    std::shared_ptr<const TableFile>* near) {
+  const std::shared_ptr<const TableFile> asked = *near;
+  if (asked != nullptr) {
+    if (const auto value = asked->ReadChecked(key)) return value;
+  }
   for (const auto& file : Find(instance, schema::Space::kSmall, key, 0)) {
-    std::optional<std::string> value = file->ReadChecked(key);
-    if (value.has_value()) return value;
+    if (file == asked) continue;
+    if (const auto value = file->ReadChecked(key)) {
+      *near = file;
+      return value;
+    }
   }
   return std::nullopt;
 }

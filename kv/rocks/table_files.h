@@ -68,9 +68,12 @@ class TableFiles {
   std::optional<std::uint64_t> ValueBytes(const Instance& instance,
                                           std::string_view key);
 
-  // The value of a leaf record in `small`; its block has its checksum.
-  std::optional<std::string> ReadChecked(const Instance& instance,
-                                         std::string_view key);
+  // The value of a leaf record in `small`; its block has its checksum. Valid
+  // until the next call on this thread. The table in `near`, which may be null,
+  // is asked first, without a lock; then `near` is the one that has it.
+  std::optional<std::string_view> ReadChecked(
+      const Instance& instance, std::string_view key,
+      std::shared_ptr<const TableFile>* near);
 
   // Has these bytes of an array block read into the page cache, and does not
   // wait; not those that Read() would read past it. Of a value of other than

@@ -92,7 +92,12 @@ class Test:
     check(self.options.version in run(command, "--version"), "--version")
     check("params/w" in run(command, "-C", store, "ls"), "ckptree ls")
     # It measures a clock when it is loaded, 3 ms of every process.
-    check("libhwy" not in run("ldd", command), "linked to libhwy")
+    libraries = run("ldd", command)
+    check("libhwy" not in libraries, "linked to libhwy")
+    # None of them, where the archives were there: one would bring them all.
+    if self.settings("CKPTREE_COMMAND_HAS_ABSL") == [
+        "-DCKPTREE_COMMAND_HAS_ABSL:INTERNAL=ON"]:
+      check("libabsl" not in libraries, f"linked to Abseil: {libraries}")
 
   def check_modules(self, *programs, **more):
     """What speaks S3 is no part of a program, and is found by it; where its

@@ -305,14 +305,22 @@ TEST_F(DiffTest, HistoriesSayWhatTheModelSays) {
   }
 }
 
-// So many records that several threads read them.
+// So many steps and records that several threads read them. Where a step must
+// be opened, as one with None, entries come that are in no record.
 TEST_F(DiffTest, AHistoryOfManySteps) {
-  constexpr std::int64_t kSteps = 1500;
+  constexpr std::int64_t kSteps = 2100;
   for (std::int64_t step = 0; step < kSteps; ++step) {
     StepBuilder builder = store_->Begin(step);
     builder.PutInt("changes", step);
     builder.PutInt("stays", 7);
     builder.PutInt("sometimes", step / 3);
+    if (step / 3 == 500) {
+      builder.PutNode("or_none", EntryKind::kNone);
+    } else {
+      builder.PutInt("or_none", step);
+    }
+    // The tree is another one then: what stays has another record.
+    if (step < 1600 || step > 1606) builder.PutInt("or_not", 7);
     ASSERT_OK(Commit(std::move(builder)));
   }
   store_.reset();
@@ -322,14 +330,36 @@ TEST_F(DiffTest, AHistoryOfManySteps) {
   ASSERT_EQ(changes.size(), static_cast<std::size_t>(kSteps));
   for (std::int64_t step = 0; step < kSteps; ++step) {
     const HistoryEntry& entry = changes[static_cast<std::size_t>(step)];
-    EXPECT_EQ(entry.first_step, step);
-    EXPECT_EQ(entry.detail.since_step, step);
+    ASSERT_EQ(entry.first_step, step);
+    ASSERT_EQ(entry.last_step, step);
+    ASSERT_EQ(entry.leaf.name, "changes");
+    ASSERT_EQ(entry.detail.since_step, step);
   }
   ASSERT_OK_AND_ASSIGN(const auto stays, History(*reader, "stays"));
   ASSERT_EQ(stays.size(), 1u);
   EXPECT_EQ(stays[0].steps, static_cast<std::uint64_t>(kSteps));
+  EXPECT_EQ(stays[0].last_step, kSteps - 1);
   ASSERT_OK_AND_ASSIGN(const auto some, History(*reader, "sometimes"));
-  EXPECT_EQ(some.size(), static_cast<std::size_t>(kSteps / 3));
+  ASSERT_EQ(some.size(), static_cast<std::size_t>(kSteps / 3));
+  for (std::int64_t at = 0; at < kSteps / 3; ++at) {
+    const HistoryEntry& entry = some[static_cast<std::size_t>(at)];
+    ASSERT_EQ(entry.first_step, 3 * at);
+    ASSERT_EQ(entry.last_step, 3 * at + 2);
+    ASSERT_EQ(entry.steps, 3u);
+    ASSERT_EQ(entry.detail.since_step, 3 * at);
+  }
+  ASSERT_OK_AND_ASSIGN(const auto or_none, History(*reader, "or_none"));
+  ASSERT_EQ(or_none.size(), static_cast<std::size_t>(kSteps - 2));
+  for (std::int64_t at = 0; at < kSteps - 2; ++at) {
+    const HistoryEntry& entry = or_none[static_cast<std::size_t>(at)];
+    ASSERT_EQ(entry.first_step, at <= 1500 ? at : at + 2);
+    ASSERT_EQ(entry.leaf.kind, at == 1500 ? EntryKind::kNone : EntryKind::kInt);
+    ASSERT_EQ(entry.steps, at == 1500 ? 3u : 1u);
+  }
+  ASSERT_OK_AND_ASSIGN(const auto or_not, History(*reader, "or_not"));
+  ASSERT_EQ(or_not.size(), 2u);
+  EXPECT_EQ(or_not[0].last_step, 1599);
+  EXPECT_EQ(or_not[1].first_step, 1607);
   int asked = 0;
   HistoryOptions stopped;
   stopped.cancelled = [&asked] { return ++asked > 2; };

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <ios>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -386,6 +387,23 @@ TEST_F(SmallTablesTest, TablesThatOverlapAreToldApart) {
   ExpectAll(*database, 9);
   EXPECT_THAT(database->Get(Space::kSmall, SmallKey(3, 1, 1)),
               IsOkAndHolds(std::nullopt));
+  // Several at once, from one table to another and back; of 7 there is none.
+  std::vector<std::string> keys;
+  for (const std::uint64_t version : {4u, 5u, 7u, 9u, 4u}) {
+    for (const std::uint32_t n : {1u, 2u, 200u, 201u}) {
+      keys.push_back(SmallKey(version, 1, n));
+    }
+  }
+  std::map<std::size_t, std::string> found, expected;
+  database->ReadWritten(Space::kSmall, keys, [&](std::size_t at, auto value) {
+    EXPECT_TRUE(found.emplace(at, value).second);
+  });
+  for (std::size_t at = 0; at < keys.size(); ++at) {
+    const auto one = database->ReadWritten(Space::kSmall, keys[at]);
+    if (one.has_value()) expected[at] = *one;
+  }
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(found.size(), 4u * 3);
 }
 
 TEST_F(SmallTablesTest, RowsBesideAWriterAreReadFromItsJournal) {

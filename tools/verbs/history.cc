@@ -22,6 +22,7 @@
 #include "tools/line/target.h"
 #include "tools/output/bars.h"
 #include "tools/output/clock.h"
+#include "tools/output/ending.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/leaf_cells.h"
@@ -132,7 +133,7 @@ absl::StatusOr<int> RunHistory(Session& session) {
   HistoryOptions asked = range->options;
   const Interruptible interruptible;
   asked.cancelled = Interrupted;
-  const absl::StatusOr<std::vector<HistoryEntry>> entries =
+  absl::StatusOr<std::vector<HistoryEntry>> entries =
       History(**store, *path, asked);
   if (absl::IsNotFound(entries.status()) && !unknown.ok()) return unknown;
   if (!entries.ok()) return entries.status();
@@ -218,6 +219,7 @@ absl::StatusOr<int> RunHistory(Session& session) {
         "%s  %s\n", value ? "VALUE" : "L2",
         Sparkline(line, std::clamp(terminal.width - 8, 8, 60), terminal.utf8)));
   }
+  KeepToTheEnd(*std::move(entries));
   return kExitOk;
 }
 

@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "tools/line/command.h"
 #include "tools/line/table_flags.h"
+#include "tools/output/ending.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/quantity.h"
@@ -291,7 +292,7 @@ absl::StatusOr<int> RunSql(Session& session) {
     sqlite3_close(opened);
     return absl::ResourceExhaustedError("SQLite does not open");
   }
-  const std::unique_ptr<sqlite3, CloseDatabase> database(opened);
+  std::unique_ptr<sqlite3, CloseDatabase> database(opened);
   QueryStore asked{store, absl::OkStatus()};
   std::vector<std::pair<const SqlTable*, QueryStore*>> tables;
   for (const SqlTable& table : SqlTables()) tables.emplace_back(&table, &asked);
@@ -323,7 +324,7 @@ absl::StatusOr<int> RunSql(Session& session) {
   const char* rest = nullptr;
   const int code = sqlite3_prepare_v2(
       opened, query.data(), static_cast<int>(query.size()), &prepared, &rest);
-  const std::unique_ptr<sqlite3_stmt, CloseStatement> statement(prepared);
+  std::unique_ptr<sqlite3_stmt, CloseStatement> statement(prepared);
   if (code == SQLITE_AUTH) {
     return WithHint(absl::InvalidArgumentError("the query does more than read"),
                     "one SELECT: nothing is written, and no file opened");
@@ -370,6 +371,9 @@ absl::StatusOr<int> RunSql(Session& session) {
   if (!asked.error.ok()) return asked.error;
   if (step != SQLITE_DONE) return WrongQuery(opened, query);
   CKPTREE_RETURN_IF_ERROR(session.Print(std::move(table), options));
+  // Its cursors have what was read.
+  KeepToTheEnd(std::move(statement));
+  KeepToTheEnd(std::move(database));
   return kExitOk;
 }
 

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+# absl_archives(OUT TARGETS...): the static archives of those libraries of
+# Abseil and of all that these need, beside the shared libraries that
+# find_package() gave. Empty where one of them is missing, or where the
+# libraries are no shared ones.
+function(absl_archives out)
+  set(archives)
+  set(todo ${ARGN})
+  set(seen)
+  while(todo)
+    list(POP_FRONT todo name)
+    if(name IN_LIST seen OR NOT TARGET ${name})
+      continue()
+    endif()
+    list(APPEND seen ${name})
+    get_target_property(needs ${name} INTERFACE_LINK_LIBRARIES)
+    if(needs)
+      list(APPEND todo ${needs})
+    endif()
+    get_target_property(type ${name} TYPE)
+    if(NOT name MATCHES "^absl::" OR type STREQUAL "INTERFACE_LIBRARY")
+      continue()
+    endif()
+    get_target_property(shared ${name} LOCATION)
+    string(REGEX REPLACE "\\.so(\\.[0-9.]+)?$" ".a" archive "${shared}")
+    if(archive STREQUAL shared OR NOT EXISTS "${archive}")
+      set(${out} "" PARENT_SCOPE)
+      return()
+    endif()
+    list(APPEND archives ${archive})
+  endwhile()
+  set(${out} ${archives} PARENT_SCOPE)
+endfunction()
