@@ -17,9 +17,9 @@ import atexit
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING
 
 from ckptree import _engine
+from ckptree.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import logging
