@@ -140,9 +140,9 @@ void LogQueue::Close() {
   closed_ = true;
 }
 
-std::shared_ptr<StoreLog> StoreLog::Of(std::string directory) {
-  nb::module_::import_("ckptree.logs").attr("_start")();
-  return std::make_shared<StoreLog>(std::move(directory));
+std::shared_ptr<StoreLog> StoreLog::Of(std::string directory, bool background) {
+  if (background) nb::module_::import_("ckptree.logs").attr("_start")();
+  return std::make_shared<StoreLog>(std::move(directory), background);
 }
 
 StoreLog::~StoreLog() {
@@ -165,7 +165,7 @@ void StoreLog::Add(LogSeverity severity, std::string_view part,
     absl::MutexLock lock(&mu_);
     held_.push_back(
         {severity, directory_, std::string(part), std::string(text)});
-    if (opening_ && absl::Now() - began_ < kPatience) return;
+    if (opening_ && (!background_ || absl::Now() - began_ < kPatience)) return;
     records.swap(held_);
   }
   for (LogRecord& record : records) {
