@@ -7,9 +7,10 @@ store as its attribute `store`, and the part of the engine that speaks as
 standard error where nobody configured logging, as those of other packages.
 
 What happens while a store is opened is logged before the call returns. The rest
-is logged by a thread of its own, which is there from the first store on that is
-open for writing or in an object store, or at the end of a call that waits, like
-flush(), of refresh() and of close(). A handler may call the store.
+is logged by a thread of its own, or at the end of a call that waits, like
+flush(). The thread is there from the first store on that is open for writing or
+in an object store; of others from the first message on. A handler may call the
+store.
 """
 
 from __future__ import annotations

@@ -63,6 +63,7 @@ void Deliver(std::vector<LogRecord> records) {
     Guard() { delivering = true; }
     ~Guard() {
       delivering = false;
+      if (next < records.size()) logs_need_thread = true;
       for (; next < records.size(); ++next) {
         LogQueue::OfProcess().Add(std::move(records[next]));
       }
@@ -171,6 +172,7 @@ void StoreLog::Add(LogSeverity severity, std::string_view part,
   for (LogRecord& record : records) {
     LogQueue::OfProcess().Add(std::move(record));
   }
+  if (!background_) logs_need_thread = true;
 }
 
 void StoreLog::Opened() {
@@ -181,6 +183,19 @@ void StoreLog::Opened() {
     held.swap(held_);
   }
   std::move(held.begin(), held.end(), std::back_inserter(opened_here));
+}
+
+void StartLogs() noexcept {
+  if (!logs_need_thread.exchange(false)) return;
+  // The call may be on its way out with an exception.
+  const nb::error_scope raised;
+  try {
+    nb::module_::import_("ckptree.logs").attr("_start")();
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable("the thread that logs");
+  } catch (...) {
+    // No memory: the messages wait for the next call that delivers them.
+  }
 }
 
 void DeliverLogs() {

@@ -101,8 +101,9 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
   options.max_saves_in_flight = max_saves_in_flight;
   const std::string name = FromFileName(directory);
   const bool far = !remote.empty() || name.find("://") != std::string::npos;
-  // A reader of this disk does nothing outside of calls. It needs neither the
-  // thread that logs nor what that imports, a tenth of a short program's time.
+  // A reader of this disk does nothing outside of calls, and has nothing to say
+  // in most. The thread that logs, and what it imports, would take a tenth of
+  // the time of a short program.
   const std::shared_ptr<StoreLog> log =
       StoreLog::Of(name, /*background=*/far || !options.read_only);
   options.log = log->Sink();

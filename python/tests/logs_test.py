@@ -345,6 +345,59 @@ with ckptree.Store(sys.argv[1], mode="read"):
     assert done.stderr == ""
 
 
+# The open of a store that has lost its journal has two messages; a handler ends
+# it at the first.
+ENDS = """
+import logging, sys, threading, ckptree
+from ckptree import _engine
+from ckptree.options import OPEN
+
+class Ends(logging.Handler):
+    def emit(self, record):
+        print("said", flush=True)
+        if not ended:
+            ended.append(True)
+            raise SystemExit
+
+def ends(call, *arguments):
+    try:
+        call(*arguments)
+    except SystemExit:
+        print("ended", flush=True)
+
+ended = []
+logging.getLogger("ckptree").addHandler(Ends())
+"""
+
+
+@pytest.fixture
+def lost(damaged):
+    for file in (damaged / "journal").glob("[ab]-*"):
+        file.unlink()
+    return damaged
+
+
+def test_a_message_that_is_left_starts_the_thread_that_logs(lost):
+    code = ENDS + """
+ends(ckptree.open, sys.argv[1])
+print(threading.active_count())
+"""
+    done = run(code, lost)
+    # The thread may be before the end of the call or behind it.
+    lines = sorted(done.stdout.split())
+    assert (lines, done.stderr) == (["2", "ended", "said", "said"], "")
+
+
+def test_at_the_exit_a_message_that_is_left_is_not_lost(lost):
+    code = ENDS + """
+store = _engine.open(sys.argv[1], mode="read", **OPEN)
+ends(_engine.deliver_opened)
+print(threading.active_count(), flush=True)
+"""
+    done = run(code, lost)
+    assert (done.stdout, done.stderr) == ("said\nended\n1\nsaid\n", "")
+
+
 def test_a_handler_that_uses_the_store_at_the_exit(tmp_path):
     code = AT_EXIT + """
 class Asks(logging.Handler):
