@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "python/src/bindings.h"
 #include "python/src/errors.h"
+#include "python/src/log_thread.h"
 #include "python/src/waiting.h"
 
 namespace nb = nanobind;
@@ -183,19 +184,6 @@ void StoreLog::Opened() {
     held.swap(held_);
   }
   std::move(held.begin(), held.end(), std::back_inserter(opened_here));
-}
-
-void StartLogs() noexcept {
-  if (!logs_need_thread.exchange(false)) return;
-  // The call may be on its way out with an exception.
-  const nb::error_scope raised;
-  try {
-    nb::module_::import_("ckptree.logs").attr("_start")();
-  } catch (nb::python_error& error) {
-    error.discard_as_unraisable("the thread that logs");
-  } catch (...) {
-    // No memory: the messages wait for the next call that delivers them.
-  }
 }
 
 void DeliverLogs() {

@@ -5,7 +5,6 @@
 #ifndef CKPTREE_PYTHON_SRC_LOG_QUEUE_H_
 #define CKPTREE_PYTHON_SRC_LOG_QUEUE_H_
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -101,24 +100,6 @@ class StoreLog : public std::enable_shared_from_this<StoreLog> {
   absl::Mutex mu_;
   bool opening_ ABSL_GUARDED_BY(mu_) = true;
   std::vector<LogRecord> held_ ABSL_GUARDED_BY(mu_);
-};
-
-// Whether a message is left to the thread that delivers, which may not be
-// there: a store without a background has it.
-inline std::atomic<bool> logs_need_thread = false;
-
-// Starts that thread then, at the end of a call. Needs the GIL; raises nothing.
-void StartLogs() noexcept;
-
-// Calls it when it goes.
-class StartsLogs {
- public:
-  StartsLogs() = default;
-  StartsLogs(const StartsLogs&) = delete;
-  StartsLogs& operator=(const StartsLogs&) = delete;
-  ~StartsLogs() {
-    if (logs_need_thread.load(std::memory_order_relaxed)) StartLogs();
-  }
 };
 
 // Delivers what there is by now on this thread, at the end of a call, so that

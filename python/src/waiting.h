@@ -20,7 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "python/src/log_queue.h"
+#include "python/src/log_thread.h"
 
 namespace ckptree::python {
 
