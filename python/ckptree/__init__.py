@@ -15,8 +15,6 @@ NumPy is imported when arrays are; JAX, Flax and PyTorch never by this package.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 
 def _load_engine() -> None:
     """Of the functions of its libraries few are ever called: each is looked up
@@ -38,6 +36,7 @@ from ckptree.garbage import without_collection as _without_collection
 with _without_collection():
     _load_engine()
 
+    from ckptree.hints import TYPE_CHECKING, Any
     from ckptree.errors import (
         AbortedError,
         AlreadyExistsError,
@@ -61,6 +60,14 @@ with _without_collection():
     )
     from ckptree.handle import SaveHandle
     from ckptree.leaf import Leaf
+    from ckptree.ranks import Ranks
+    from ckptree.step import Step
+    from ckptree.store import Store, close_all, open
+    from ckptree.view import LeafView
+    from ckptree._engine import VERSION as __version__
+
+if TYPE_CHECKING:
+    from ckptree.manager import CheckpointManager
     from ckptree.policies import (
         All,
         Best,
@@ -77,14 +84,6 @@ with _without_collection():
         SpecificSteps,
         Within,
     )
-    from ckptree.ranks import Ranks
-    from ckptree.step import Step
-    from ckptree.store import Store, close_all, open
-    from ckptree.view import LeafView
-    from ckptree._engine import VERSION as __version__
-
-if TYPE_CHECKING:
-    from ckptree.manager import CheckpointManager
 
 __all__ = [
     "AbortedError",
@@ -133,6 +132,23 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
+    _POLICIES = {
+        "All",
+        "Best",
+        "Budget",
+        "Closest",
+        "Custom",
+        "Every",
+        "EveryN",
+        "EverySeconds",
+        "Healthy",
+        "KeepIf",
+        "Latest",
+        "Logarithmic",
+        "SpecificSteps",
+        "Within",
+    }
+    _LATER = {"CheckpointManager", "decisions", "manager", "policies"}
 
     def __getattr__(name: str) -> Any:
         """What is imported when it is named first: a program that reads one
@@ -141,6 +157,10 @@ if not TYPE_CHECKING:
             from ckptree.manager import CheckpointManager
 
             return CheckpointManager
+        if name in _POLICIES:
+            import ckptree.policies as policies
+
+            return getattr(policies, name)
         # The import puts them where they are found from then on.
         if name == "decisions":
             import ckptree.decisions as decisions
@@ -150,7 +170,11 @@ if not TYPE_CHECKING:
             import ckptree.manager as manager
 
             return manager
+        if name == "policies":
+            import ckptree.policies as policies
+
+            return policies
         raise AttributeError(f"module 'ckptree' has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), "CheckpointManager", "decisions", "manager"})
+        return sorted({*globals(), *_LATER, *_POLICIES})

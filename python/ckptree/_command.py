@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+
+from ckptree.hints import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "bin", "ckptree")
 

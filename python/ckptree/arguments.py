@@ -13,11 +13,11 @@ import functools
 import math
 import os
 import reprlib
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Mapping
 from types import CodeType, FunctionType
-from typing import Any, Callable, Iterable, Mapping, TypeVar
 
 from ckptree.errors import InvalidArgumentError
+from ckptree.hints import Any, TypeVar
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 Convert = Callable[[str, Any], Any]
@@ -254,6 +254,8 @@ def _selection(name: str, value: Any) -> Any:
 
 
 def _duration(name: str, value: Any) -> Any:
+    from datetime import timedelta  # Here: a process that reads goes without.
+
     if isinstance(value, timedelta):
         return value
     seconds = SECONDS.convert(name, value)
@@ -318,7 +320,6 @@ POSITIVE = integer(low=1)
 CAST = Kind("False, True or 'lossy'", _cast)
 SECONDS = real(low=0)
 DURATION = Kind("a datetime.timedelta or seconds", _duration)
-TIMEDELTA = instance("a datetime.timedelta", timedelta)
 NUMBERS = mapping(exact(real()), "a dict of str to float")
 TEXTS = listed(TEXT, "a list of str")
 _SELECTION = either(BOOL, TEXT, TEXTS)

@@ -9,11 +9,11 @@
 >>> [(row.step, row.last_step, row.value) for row in rows]
 [(1, 2, 0.5), (3, 3, 0.25)]
 """
-
 # Annotations are types here, not text: a named tuple compiles each text, which
 # takes as long as the rest of these classes.
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
+from collections.abc import Mapping
 
+from ckptree.hints import TYPE_CHECKING, Any, NamedTuple
 from ckptree.records import LeafType
 from ckptree.table import Table
 

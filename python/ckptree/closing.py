@@ -7,7 +7,9 @@ import _thread
 import io
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Callable, TypeVar
+from collections.abc import Callable
+
+from ckptree.hints import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -15,8 +15,10 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, NamedTuple, Sequence
+
+from ckptree.hints import Any, NamedTuple
 
 # Of many paths a message shows so many, and counts the others.
 MAX_SHOWN = 20

@@ -6,10 +6,11 @@ from __future__ import annotations
 import math
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from ckptree.arguments import ANY, checked
 from ckptree.errors import WaitTimeoutError
+from ckptree.hints import TYPE_CHECKING, Any
 from ckptree.progress import showing
 from ckptree.records import Progress as SaveProgress
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
 
 from ckptree import _engine
 from ckptree.changes import (
@@ -15,6 +14,7 @@ from ckptree.changes import (
     Series,
 )
 from ckptree.errors import NotFoundError
+from ckptree.hints import TYPE_CHECKING, Any
 from ckptree.records import LeafDetail, LeafStats, LeafType, StepInfo
 from ckptree.selector import on_branch, selector_text
 from ckptree.table import Table

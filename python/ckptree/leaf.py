@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable, Protocol
+from collections.abc import Iterable
 
 from ckptree.errors import Error
+from ckptree.hints import TYPE_CHECKING, Any, Protocol
 from ckptree.records import LeafDetail, LeafStats
 
 if TYPE_CHECKING:

@@ -3,16 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count, repeat
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Iterator,
-    Sequence,
-    overload,
-)
 
+from ckptree.hints import TYPE_CHECKING, Any, overload
 from ckptree.leaf import Leaf
 
 if TYPE_CHECKING:

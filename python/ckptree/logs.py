@@ -7,8 +7,10 @@ store as its attribute `store`, and the part of the engine that speaks as
 standard error where nobody configured logging, as those of other packages.
 
 What happens while a store is opened is logged before the call returns. The rest
-is logged by a thread of its own, which is there from the first store on, or at
-the end of a call that waits, like flush(). A handler may call the store.
+is logged by a thread of its own, or at the end of a call that waits, like
+flush(). The thread is there from the first store on that is open for writing or
+in an object store; of others from the first message on. A handler may call the
+store.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ import atexit
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING
 
 from ckptree import _engine
+from ckptree.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import logging
@@ -110,7 +112,9 @@ def stop_at_exit() -> None:
 
 def _stop() -> None:
     _engine.close_logs()
-    if _thread is not None and _thread.ident is not None:
+    if _thread is None:
+        _run()  # What a store that is open to read had yet to say.
+    elif _thread.ident is not None:
         _thread.join(_AT_EXIT)
     if _ends_logging:
         sys.modules["logging"].shutdown()

@@ -29,7 +29,8 @@ from ckptree.options import (
     RestoreOptions,
     takes,
 )
-from ckptree.policies import POLICY, engine_policy, of_metrics
+from ckptree.policies import of_metrics
+from ckptree.policy_argument import POLICY, engine_policy
 from ckptree.progress import showing
 from ckptree.ranks import OF_RANKS, Ranks, own, telling, told
 from ckptree.records import ItemInfo

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import warnings
-from typing import Any
 
 from ckptree.arguments import shown
 from ckptree.errors import level_of_caller
+from ckptree.hints import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import datetime
 
 # As deep as the engine takes it.
 _MAX_DEPTH = 500
@@ -109,7 +111,6 @@ def from_json(text: str) -> Any:
 
 # Of times, and seconds that are too many in any case.
 _MOST = 1e10
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 def nanoseconds(time: datetime.datetime | float) -> int:
@@ -118,17 +119,21 @@ def nanoseconds(time: datetime.datetime | float) -> int:
 
     >>> nanoseconds(1.5)
     1500000000
+    >>> import datetime
     >>> utc = datetime.timezone.utc
     >>> nanoseconds(datetime.datetime(1970, 1, 2, tzinfo=utc))
     86400000000000
     """
+    import datetime  # Here, as json above.
+
     if isinstance(time, datetime.datetime):
         if time.tzinfo is None:
             raise ValueError(
                 f"time={time}: it has no zone: pass it with tzinfo, such as "
                 "datetime.timezone.utc"
             )
-        since = time - _EPOCH
+        utc = datetime.timezone.utc
+        since = time - datetime.datetime(1970, 1, 1, tzinfo=utc)
         return _possible(
             since // datetime.timedelta(microseconds=1) * 1000, time
         )

@@ -9,20 +9,15 @@ defaults, and refuses a name that is none of them.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping
 from types import FunctionType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Literal,
-    Mapping,
-    TypedDict,
-    TypeVar,
-)
 
 from ckptree.arguments import VARARGS, Parameters, no_option
+from ckptree.hints import TYPE_CHECKING, Any, TypeVar, TypedDict
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from ckptree.progress import Progress
 
     Function = TypeVar("Function", bound=Callable[..., Any])

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import os
-import re
-from typing import Callable, TypeVar
+from collections.abc import Callable
 
 from ckptree import _engine
 from ckptree.errors import InvalidArgumentError, NotFoundError
+from ckptree.hints import TypeVar
 
 T = TypeVar("T")
 
@@ -72,6 +72,10 @@ def local_path(path: str | os.PathLike[str]) -> str:
             f"{os.fsdecode(start)}: '~' is no folder of yours here: call "
             "os.path.expanduser()"
         )
+    if b":/" not in start:
+        return _engine.local_path(given)
+    import re  # Here, for a process that reads one leaf goes without.
+
     found = re.match(_MOUNTED_NOWHERE, start)
     if found is None:
         return _engine.local_path(given)

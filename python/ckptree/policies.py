@@ -23,8 +23,8 @@ True
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Callable, Iterable, Mapping, NamedTuple
 
 from ckptree import _engine
 from ckptree.arguments import (
@@ -35,7 +35,6 @@ from ckptree.arguments import (
     INTS,
     POSITIVE,
     TEXT,
-    TIMEDELTA,
     Kind,
     checked,
     choice,
@@ -48,6 +47,7 @@ from ckptree.arguments import (
     real,
     refuse,
 )
+from ckptree.hints import Any, NamedTuple
 
 __all__ = [
     "All",
@@ -112,6 +112,7 @@ def _span(name: str, value: Any) -> Any:
 
 
 _NUMBER = integer()
+_TIMEDELTA = instance("a datetime.timedelta", timedelta)
 _TIME = Kind("a number or a datetime.datetime", _time)
 _METRICS = mapping(real(), "a dict of str to float")
 SPAN = Kind("a datetime.timedelta", _span)
@@ -301,7 +302,7 @@ class Closest(Policy):
         )
 
 
-@checked({"interval": TIMEDELTA})
+@checked({"interval": _TIMEDELTA})
 class Every(Policy):
     """The first, and each saved at least `interval` after the one kept before.
 
@@ -705,13 +706,3 @@ def as_tuples(
     steps: Iterable[PolicyStep | tuple[Any, ...]],
 ) -> list[tuple[int, float, dict[str, float], bool]]:
     return [as_tuple(step) for step in steps]
-
-
-POLICY = instance("a policy", Policy)
-
-
-def engine_policy(policy: Policy | str) -> _engine.Preservation:
-    """What the engine has for a policy or its text."""
-    if isinstance(policy, str):
-        return _engine.parse_policy(policy)
-    return policy._engine

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Union
+
+from ckptree.hints import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ckptree import _engine
 
 Function = Callable[[int, int], object]
-Progress = Union[bool, Function, None]
+Progress = bool | Function | None
 
 # The bytes that a leaf counts for which is no array.
 SMALL = 8

@@ -6,8 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
 
 from ckptree import _engine
 from ckptree.arguments import (
@@ -22,6 +21,7 @@ from ckptree.arguments import (
     refuse,
 )
 from ckptree.errors import InvalidArgumentError, StateError
+from ckptree.hints import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from ckptree.options import OpenOptions
@@ -118,6 +118,8 @@ class Ranks:
             raise refuse(
                 "rank", self.rank, f"0 to {self.world - 1} of {self.world}"
             )
+        import re
+
         if not re.fullmatch(_JOB, self.job):
             raise refuse(
                 "job",

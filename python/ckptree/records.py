@@ -12,8 +12,8 @@ takes as they are. Times are nanoseconds since 1970 UTC, sizes bytes.
 
 # Annotations are types here, not text: a named tuple compiles each text, which
 # takes as long as the rest of these classes.
-from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ckptree.hints import TYPE_CHECKING, Any, NamedTuple
 from ckptree.table import Table
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Iterable, Sequence, cast
+from collections.abc import Iterable, Sequence
 
 from ckptree._command import PROGRAM
 from ckptree.arguments import TEXT, checked, listed
@@ -14,6 +14,7 @@ from ckptree.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
+from ckptree.hints import Any, cast
 
 # The exit codes of the command that say what went wrong.
 _ERRORS = {3: NotFoundError, 5: CorruptionError}

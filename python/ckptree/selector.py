@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ckptree.arguments import TEXT, Kind
 from ckptree.errors import InvalidArgumentError
+from ckptree.hints import Any
 from ckptree.records import StepInfo, StepUsage, TagInfo
 
 # A number, a text like "latest~2" or "best:loss:min", or a record of the step.

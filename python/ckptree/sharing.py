@@ -7,10 +7,11 @@ from __future__ import annotations
 import os
 import threading
 from collections import defaultdict
-from typing import Any, Callable, Mapping
+from collections.abc import Callable, Mapping
 
 from ckptree import _engine, logs
 from ckptree.errors import AlreadyExistsError, Error, StateError
+from ckptree.hints import Any
 from ckptree.options import in_effect
 
 # What only says how to wait for the store.

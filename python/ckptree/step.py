@@ -3,21 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Iterator,
-    Mapping,
-    NamedTuple,
-    TypeVar,
-    overload,
-)
 
 from ckptree import _engine, history
 from ckptree.arguments import ANY, TEXT, Kind, checked
 from ckptree.errors import NotFoundError, StateError
+from ckptree.hints import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 from ckptree.leaf import Leaf, small_values
 from ckptree.leaves import Leaves, Records
 from ckptree.metadata import from_json

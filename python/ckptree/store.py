@@ -7,22 +7,14 @@ import atexit
 import os
 import warnings
 import weakref
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Iterable,
-    Iterator,
-    Mapping,
-    TypeVar,
-    cast,
-    overload,
-)
+from collections.abc import Iterable, Iterator, Mapping
 
 from ckptree import _engine, history, logs
 from ckptree.arguments import checked, either, integer, listed, optional, TEXT
 from ckptree.closing import Closing, Interrupt, close_at_exit, close_behind
 from ckptree.errors import InvalidArgumentError, NotFoundError, while_opening
 from ckptree.handle import SaveHandle, follow, with_one_more
+from ckptree.hints import TYPE_CHECKING, Any, TypeVar, cast, overload
 from ckptree.metadata import from_json, nanoseconds, to_json
 from ckptree.options import (
     OPEN,
@@ -32,7 +24,7 @@ from ckptree.options import (
     takes,
 )
 from ckptree.paths import local_path, place_to_read, with_parents
-from ckptree.policies import POLICY, engine_policy
+from ckptree.policy_argument import POLICY, engine_policy
 from ckptree.progress import showing, stopping
 from ckptree.ranks import OF_RANKS, Ranks, check_writes, open_engine, own
 from ckptree.ranks import telling, told, was_interrupted

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from ckptree.hints import Any, TypeVar
 
 Row = TypeVar("Row")
 

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple, Sequence, overload
+from collections.abc import Sequence
 
 from ckptree import _engine
+from ckptree.hints import TYPE_CHECKING, Any, NamedTuple, overload
 
 if TYPE_CHECKING:
     import numpy as np

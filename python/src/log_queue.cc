@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "python/src/bindings.h"
 #include "python/src/errors.h"
+#include "python/src/log_thread.h"
 #include "python/src/waiting.h"
 
 namespace nb = nanobind;
@@ -63,6 +64,7 @@ void Deliver(std::vector<LogRecord> records) {
     Guard() { delivering = true; }
     ~Guard() {
       delivering = false;
+      if (next < records.size()) logs_need_thread = true;
       for (; next < records.size(); ++next) {
         LogQueue::OfProcess().Add(std::move(records[next]));
       }
@@ -140,9 +142,9 @@ void LogQueue::Close() {
   closed_ = true;
 }
 
-std::shared_ptr<StoreLog> StoreLog::Of(std::string directory) {
-  nb::module_::import_("ckptree.logs").attr("_start")();
-  return std::make_shared<StoreLog>(std::move(directory));
+std::shared_ptr<StoreLog> StoreLog::Of(std::string directory, bool background) {
+  if (background) nb::module_::import_("ckptree.logs").attr("_start")();
+  return std::make_shared<StoreLog>(std::move(directory), background);
 }
 
 StoreLog::~StoreLog() {
@@ -165,12 +167,13 @@ void StoreLog::Add(LogSeverity severity, std::string_view part,
     absl::MutexLock lock(&mu_);
     held_.push_back(
         {severity, directory_, std::string(part), std::string(text)});
-    if (opening_ && absl::Now() - began_ < kPatience) return;
+    if (opening_ && (!background_ || absl::Now() - began_ < kPatience)) return;
     records.swap(held_);
   }
   for (LogRecord& record : records) {
     LogQueue::OfProcess().Add(std::move(record));
   }
+  if (!background_) logs_need_thread = true;
 }
 
 void StoreLog::Opened() {

@@ -70,14 +70,17 @@ class LogQueue {
 
 // Where the messages of one store go. Those of its opening wait until the call
 // that opens it can deliver them itself; where that takes longer than a second
-// they do not: what an object store is waited for is told while it is.
+// they do not: what an object store is waited for is told while it is. Without
+// a background they always wait, for there may be nobody else to deliver them.
 //
 // Thread-safe.
 class StoreLog : public std::enable_shared_from_this<StoreLog> {
  public:
-  // Needs the GIL: it starts the thread that delivers.
-  static std::shared_ptr<StoreLog> Of(std::string directory);
-  explicit StoreLog(std::string directory) : directory_(std::move(directory)) {}
+  // With a `background`: the engine will log outside of calls, too. Then it
+  // needs the GIL: it starts the thread that delivers.
+  static std::shared_ptr<StoreLog> Of(std::string directory, bool background);
+  StoreLog(std::string directory, bool background)
+      : directory_(std::move(directory)), background_(background) {}
   StoreLog(const StoreLog&) = delete;
   StoreLog& operator=(const StoreLog&) = delete;
   ~StoreLog();
@@ -92,6 +95,7 @@ class StoreLog : public std::enable_shared_from_this<StoreLog> {
   void Add(LogSeverity severity, std::string_view part, std::string_view text);
 
   const std::string directory_;
+  const bool background_;
   const absl::Time began_ = absl::Now();
   absl::Mutex mu_;
   bool opening_ ABSL_GUARDED_BY(mu_) = true;

@@ -67,7 +67,7 @@ std::shared_ptr<OpenStore> OpenRanks(nb::handle directory, bool create,
   store.remote_grace = ToDuration(Option<double>(given, "remote_grace"));
   store.max_saves_in_flight = Option<int>(given, "max_saves_in_flight");
   const std::string name = FromFileName(directory);
-  const std::shared_ptr<StoreLog> log = StoreLog::Of(name);
+  const std::shared_ptr<StoreLog> log = StoreLog::Of(name, /*background=*/true);
   store.log = log->Sink();
   store.host_allocator = StagingMemory();
   absl::StatusOr<RankGroup> group =

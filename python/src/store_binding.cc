@@ -100,7 +100,12 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
   options.permissions = permissions;
   options.max_saves_in_flight = max_saves_in_flight;
   const std::string name = FromFileName(directory);
-  const std::shared_ptr<StoreLog> log = StoreLog::Of(name);
+  const bool far = !remote.empty() || name.find("://") != std::string::npos;
+  // A reader of this disk does nothing outside of calls, and has nothing to say
+  // in most. The thread that logs, and what it imports, would take a tenth of
+  // the time of a short program.
+  const std::shared_ptr<StoreLog> log =
+      StoreLog::Of(name, /*background=*/far || !options.read_only);
   options.log = log->Sink();
   options.host_allocator = StagingMemory();
   const absl::Duration wait = ToDuration(lock_wait);
@@ -113,7 +118,7 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
   // Waits for the lock a moment at a time, for Ctrl-C.
   // An object store may be waited for long; else an open is quick.
   CancelFlag cancel;
-  if (!remote.empty() || name.find("://") != std::string::npos) {
+  if (far) {
     cancel = std::make_shared<std::atomic<bool>>(false);
     options.cancelled = [cancel] { return cancel->load(); };
     options.lock_wait = wait;
@@ -379,7 +384,10 @@ void BindStore(nb::module_& m) {
       .def("refresh",
            [](const StorePtr& self) {
              if (self->cancel() == nullptr) {
-               Check(With(self, [](Store& s) { return s.Refresh(); }));
+               const absl::Status refreshed =
+                   With(self, [](Store& s) { return s.Refresh(); });
+               DeliverLogs();
+               Check(refreshed);
                return;
              }
              absl::Status status;

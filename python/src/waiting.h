@@ -20,12 +20,14 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "python/src/log_thread.h"
 
 namespace ckptree::python {
 
 // For what may block for a moment: a lock, a row of the database.
 template <typename Work>
 auto WithoutGil(Work&& work) {
+  const StartsLogs after;  // With the GIL again.
   const nanobind::gil_scoped_release release;
   return std::forward<Work>(work)();
 }

@@ -310,6 +310,94 @@ print(who)
     assert (done.stdout, done.stderr) == ("['MainThread']\n", "")
 
 
+def test_a_reader_of_this_disk_needs_no_logging(tmp_path):
+    """It is a tenth of the time of a program that reads one leaf."""
+    with ckptree.Store(tmp_path / "s") as store:
+        store.save(1, {"w": np.ones(3)}).result(timeout=60)
+    code = """
+import sys, threading, ckptree
+with ckptree.Store(sys.argv[1], mode="read") as store:
+    shape = store["latest"]["w"].shape
+    print(shape, "logging" in sys.modules, threading.active_count())
+with ckptree.Store(sys.argv[1]):
+    print("logging" in sys.modules, threading.active_count())
+"""
+    done = run(code, tmp_path / "s")
+    assert (done.stdout, done.stderr) == ("(3,) False 1\nTrue 2\n", "")
+
+
+@pytest.mark.parametrize("name", ["before", "after"])
+def test_a_reader_that_opens_the_store_says_what_is_wrong(
+    damaged, tmp_path, name
+):
+    order = {
+        "before": "import logging, sys, ckptree",
+        "after": "import sys, ckptree, logging",
+    }
+    code = order[name] + """
+logging.basicConfig(filename=sys.argv[2], format="%(message)s")
+with ckptree.Store(sys.argv[1], mode="read"):
+    with open(sys.argv[2]) as file:
+        print(file.read(), end="")
+"""
+    done = run(code, damaged, tmp_path / name)
+    assert done.stdout == f"store {damaged}: {MISSING}\n"
+    assert done.stderr == ""
+
+
+# The open of a store that has lost its journal has two messages; a handler ends
+# it at the first.
+ENDS = """
+import logging, os, sys, threading, ckptree
+from ckptree import _engine
+from ckptree.options import OPEN
+
+class Ends(logging.Handler):
+    def emit(self, record):
+        os.write(1, b"said ")  # At once: a thread may be beside it.
+        if not ended:
+            ended.append(True)
+            raise SystemExit
+
+def ends(call, *arguments):
+    try:
+        call(*arguments)
+    except SystemExit:
+        os.write(1, b"ended ")
+
+ended = []
+logging.getLogger("ckptree").addHandler(Ends())
+"""
+
+
+@pytest.fixture
+def lost(damaged):
+    for file in (damaged / "journal").glob("[ab]-*"):
+        file.unlink()
+    return damaged
+
+
+def test_a_message_that_is_left_starts_the_thread_that_logs(lost):
+    code = ENDS + """
+ends(ckptree.open, sys.argv[1])
+os.write(1, b"%d " % threading.active_count())
+"""
+    done = run(code, lost)
+    # The thread may be before the end of the call or behind it.
+    lines = sorted(done.stdout.split())
+    assert (lines, done.stderr) == (["2", "ended", "said", "said"], "")
+
+
+def test_at_the_exit_a_message_that_is_left_is_not_lost(lost):
+    code = ENDS + """
+store = _engine.open(sys.argv[1], mode="read", **OPEN)
+ends(_engine.deliver_opened)
+os.write(1, b"%d " % threading.active_count())
+"""
+    done = run(code, lost)
+    assert (done.stdout, done.stderr) == ("said ended 1 said ", "")
+
+
 def test_a_handler_that_uses_the_store_at_the_exit(tmp_path):
     code = AT_EXIT + """
 class Asks(logging.Handler):
@@ -364,7 +452,7 @@ parent = logs._thread
 child = os.fork()
 if child == 0:
     assert logs._thread is None
-    ckptree.open(sys.argv[1]).close()
+    logs._start()  # As a store at an address does.
     assert logs._thread is not parent and logs._thread.is_alive()
     sys.exit(7)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

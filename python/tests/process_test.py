@@ -393,13 +393,92 @@ print(typing.get_type_hints(records.VerifyReport.of)["return"].__name__)
     )
 
 
-def test_what_takes_long_to_import_waits_until_it_is_named():
+def test_named_tuples_are_as_those_of_typing():
+    code = """
+import pickle, typing
+from ckptree import hints
+
+class Ours(hints.NamedTuple):
+    \'\'\'Two.\'\'\'
+
+    x: int
+    y: list[str] = []
+
+    @property
+    def twice(self):
+        return 2 * self.x
+
+    @staticmethod
+    def of(x):
+        return Ours(x)
+
+class Theirs(typing.NamedTuple):
+    \'\'\'Two.\'\'\'
+
+    x: int
+    y: list[str] = []
+
+    @property
+    def twice(self):
+        return 2 * self.x
+
+    @staticmethod
+    def of(x):
+        return Theirs(x)
+
+assert set(dir(Ours)) == set(dir(Theirs))
+one = Ours.of(3)
+print(one, one.twice, one == (3, []), pickle.loads(pickle.dumps(one)) == one)
+for what in ("_fields", "_field_defaults", "__annotations__", "__doc__",
+             "__mro__", "__module__", "__match_args__"):
+    ours, theirs = getattr(Ours, what), getattr(Theirs, what)
+    assert ours == theirs or what == "__mro__" and ours[1:] == theirs[1:], what
+assert typing.get_type_hints(Ours) == typing.get_type_hints(Theirs)
+for error in (lambda: Ours(), lambda: Ours(1, 2, 3), lambda: Ours(z=1)):
+    try:
+        error()
+    except TypeError:
+        continue
+    print("no error")
+"""
+    done = run(code)
+    assert (done.stdout, done.stderr) == (
+        "Ours(x=3, y=[]) 6 True True\n",
+        "",
+    )
+
+
+def test_policies_are_imported_when_one_is_named(tmp_path):
     code = """
 import sys, ckptree
+with ckptree.Store(sys.argv[1]) as store:
+    store.set_policy("latest(3)")
+    print("ckptree.policies" in sys.modules)
+    try:
+        store.set_policy(3)
+    except TypeError as error:
+        print(error)
+    store.set_policy(ckptree.Latest(2))
+    print(ckptree.Latest is ckptree.policies.Latest)
+"""
+    done = run(code, tmp_path / "s")
+    assert (done.stdout.splitlines(), done.stderr) == (
+        ["False", "policy is a policy or a str, not 3", "True"],
+        "",
+    )
+
+
+def test_what_takes_long_to_import_waits_until_it_is_named():
+    code = """
+import sys
+before = set(sys.modules)
+import ckptree
 late = ["inspect", "dataclasses", "logging", "subprocess", "html", "numpy",
-        "ckptree.manager", "ckptree.decisions"]
-print([name for name in late if name in sys.modules])
-assert "CheckpointManager" in dir(ckptree)
+        "typing", "re", "enum", "datetime",
+        "ckptree.manager", "ckptree.decisions", "ckptree.policies"]
+print([name for name in late if name in set(sys.modules) - before])
+assert {"CheckpointManager", "Latest", "policies"} <= set(dir(ckptree))
+assert set(ckptree.__all__) <= set(dir(ckptree))
 from ckptree import CheckpointManager
 print(CheckpointManager is ckptree.CheckpointManager)
 print(CheckpointManager is ckptree.manager.CheckpointManager)

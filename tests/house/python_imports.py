@@ -25,15 +25,16 @@ FOLDER = "python/ckptree"
 # may import.
 ROOMS = {
     "ground": (
-        r"_engine|_command|arguments|closing|errors|garbage|lending|logs|"
-        r"metadata|options|paths|progress",
+        r"_engine|_command|arguments|closing|errors|garbage|hints|lending|"
+        r"logs|metadata|options|paths|progress",
         ""),
     "arrays": (r"arrays(\..*)?", "ground"),
     "adapters": (r"adapters(\..*)?", "ground arrays"),
     "rules": (r"_rules", "ground arrays adapters"),
     "ranks": (r"ranks", "ground adapters"),
     "records": (
-        r"changes|decisions|html|plots|policies|records|report|selector|table",
+        r"changes|decisions|html|plots|policies|policy_argument|records|"
+        r"report|selector|table",
         "ground arrays"),
     "restoring": (r"restoring(\..*)?", "ground arrays adapters rules"),
     "reading": (
