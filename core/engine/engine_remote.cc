@@ -47,6 +47,16 @@ void Engine::ShipTo(std::shared_ptr<Replicator> remote,
   };
 }
 
+absl::Status Engine::LookAgainFor(const std::vector<std::string>& damage) {
+  if (replicator_ == nullptr || damage.empty()) return absl::OkStatus();
+  CKPTREE_ASSIGN_OR_RETURN(std::vector<std::string> left,
+                           SegmentDamage(*database_));
+  const absl::MutexLock lock(&mu_);
+  for (const std::string& was : damage) std::erase(warnings_, was);
+  warnings_.insert(warnings_.begin(), left.begin(), left.end());
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenByAddress(
     const std::string& address, const EngineOptions& options) {
   const auto trouble =

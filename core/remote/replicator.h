@@ -114,6 +114,8 @@ class Replicator {
   };
 
   absl::Status TakeOver(std::uint64_t ordinal, const kv::Call& call);
+  // What the directory lost and the object store has, once it is taken over.
+  absl::Status FetchBack(const std::stop_token& cancelled);
   absl::StatusOr<std::optional<std::uint64_t>> PlaceOfMoved(
       const ChainRows& rows, std::uint64_t ordinal, const kv::Call& call);
   // Before a ship is asked for: should nobody hear of it, the next open knows
