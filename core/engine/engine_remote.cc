@@ -40,6 +40,7 @@ void Engine::ShipTo(std::shared_ptr<Replicator> remote,
                     kv::Options* kv_options) {
   replicator_ = std::move(remote);
   if (replicator_ == nullptr) return;
+  kv_options->spare = replicator_->spares();
   kv_options->on_commit = [to = replicator_.get()](
                               std::uint64_t ordinal, std::uint64_t version,
                               const kv::WriteBatch& batch) {

@@ -244,6 +244,7 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
       [&](std::uint64_t ordinal) { return TakeOver(ordinal, call); }));
   const std::stop_token cancelled = remote_trouble_->token();
   CKPTREE_RETURN_IF_ERROR(FetchBack(cancelled));
+  spares_->Begin(database_, uuid_, logger_, index_->segments());
   attendant_.reset();
   if (cancelled.stop_requested()) {
     // Too late to end a request, and soon enough to end the open.

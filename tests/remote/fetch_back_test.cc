@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A directory that lost segments which its remote has.
+// A directory in which segments are lost or damaged that its remote has.
 
 #include <algorithm>
 #include <cstddef>
@@ -29,8 +29,10 @@ namespace ckptree::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -90,6 +92,18 @@ class FetchBackTest : public ::testing::Test {
   static std::string BytesOf(const fs::path& path) {
     std::ifstream in(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  // In the file that is there, which may be open.
+  static void Flip(const fs::path& path) {
+    fs::permissions(path, fs::perms::owner_all);
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    const auto middle = static_cast<std::streamoff>(fs::file_size(path) / 2);
+    file.seekg(middle);
+    const int byte = file.get();
+    file.seekp(middle);
+    file.put(static_cast<char>(byte ^ 1));
+    ASSERT_TRUE(file.flush().good());
   }
 
   void ExpectAll(Store& store) {
@@ -166,10 +180,7 @@ TEST_F(FetchBackTest, OtherBytesThanWerePutDoNotCome) {
   const fs::path gone = ObjectOf(segments[1]);
   ASSERT_FALSE(flipped.empty());
   ASSERT_FALSE(gone.empty());
-  std::string bytes = BytesOf(flipped);
-  bytes[bytes.size() / 2] ^= 1;
-  fs::permissions(flipped, fs::perms::owner_all);
-  std::ofstream(flipped, std::ios::binary) << bytes;
+  Flip(flipped);
   fs::remove(gone);
   for (const fs::path& segment : segments) fs::remove(segment);
   TakeSaid();
@@ -182,6 +193,55 @@ TEST_F(FetchBackTest, OtherBytesThanWerePutDoNotCome) {
   EXPECT_THAT(said, Contains(HasSubstr("is missing in file://")));
   ExpectStep(store, 3, kLargeSave);
   EXPECT_THAT(store.Info().warnings, Contains(HasSubstr("no file holds it")));
+}
+
+TEST_F(FetchBackTest, WhatIsDamagedHereIsReadThere) {
+  Flip(Segments()[0]);
+  TakeSaid();
+  Store store = Store::Open(Directory(), Remote()).value();
+  EXPECT_THAT(TakeSaid(), IsEmpty());
+  ExpectAll(store);
+  EXPECT_THAT(TakeSaid(), ElementsAre(HasSubstr("cannot be read in")));
+  ExpectAll(store);
+  EXPECT_THAT(TakeSaid(), IsEmpty());
+  EXPECT_TRUE(fs::is_empty(Directory() + "/staging/spare"));
+  // It is this disk that a verify looks at.
+  EXPECT_FALSE(store.Verify({}).value().findings.empty());
+}
+
+TEST_F(FetchBackTest, WhatIsSavedAndDamagedInOneRunIsReadThere) {
+  const std::vector<fs::path> before = Segments();
+  Store store = Store::Open(Directory(), Remote()).value();
+  SaveStep(store, 4, kLargeSave);
+  ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+  const std::vector<fs::path> after = Segments();
+  ASSERT_GT(after.size(), before.size());
+  Flip(after.back());
+  TakeSaid();
+  ExpectStep(store, 4, kLargeSave);
+  EXPECT_THAT(TakeSaid(), ElementsAre(HasSubstr("cannot be read in")));
+  // Its segments go with it.
+  ASSERT_TRUE(store.Delete(4).ok());
+  ASSERT_TRUE(store.Collect().ok());
+  ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+  ExpectAll(store);
+}
+
+TEST_F(FetchBackTest, WhatIsDamagedInBothIsDamage) {
+  const fs::path here = Segments()[0];
+  Flip(ObjectOf(here));
+  Flip(here);
+  TakeSaid();
+  Store store = Store::Open(Directory(), Remote()).value();
+  Bytes bytes(kLargeSave);
+  const Step step = store.OpenStep(1).value();
+  EXPECT_TRUE(absl::IsDataLoss(step.Read("params/w", std::span(bytes))));
+  EXPECT_TRUE(absl::IsDataLoss(step.Read("params/w", std::span(bytes))));
+  EXPECT_THAT(TakeSaid(),
+              ElementsAre(AllOf(HasSubstr("nor is it in file://"),
+                                HasSubstr("is not what was put there"))));
+  EXPECT_TRUE(fs::is_empty(Directory() + "/staging/spare"));
+  ExpectStep(store, 3, kLargeSave);
 }
 
 }  // namespace
