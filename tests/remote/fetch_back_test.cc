@@ -3,6 +3,7 @@
 // A directory in which segments are lost or damaged that its remote has.
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -16,12 +17,14 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "ckptree/ckptree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/fixture.h"
+#include "tests/objects/counting_store.h"
 #include "tests/remote/fixture.h"
 #include "tests/testutil/temp_dir.h"
 
@@ -225,6 +228,29 @@ TEST_F(FetchBackTest, WhatIsSavedAndDamagedInOneRunIsReadThere) {
   ASSERT_TRUE(store.Collect().ok());
   ASSERT_TRUE(store.WaitReplicated(kLong).ok());
   ExpectAll(store);
+}
+
+// Each block of an array asks by itself.
+TEST_F(FetchBackTest, WhereNobodyAnswersNotEachBlockWaits) {
+  Flip(Segments()[0]);
+  RequestCount requests;
+  Store store = Store::Open(Directory(), Remote()).value();
+  std::atomic<int> asked = 0;
+  requests.SetHook([&asked](const std::string& what) {
+    if (!what.starts_with("get ") || !absl::StrContains(what, "/segment/")) {
+      return absl::OkStatus();
+    }
+    ++asked;
+    return absl::UnavailableError("nobody answers");
+  });
+  Bytes bytes(kLargeSave);
+  const Step step = store.OpenStep(1).value();
+  EXPECT_TRUE(absl::IsDataLoss(step.Read("params/w", std::span(bytes))));
+  const int once = asked;
+  EXPECT_GT(once, 0);
+  EXPECT_TRUE(absl::IsDataLoss(step.Read("params/w", std::span(bytes))));
+  EXPECT_EQ(asked, once);
+  requests.SetHook(nullptr);
 }
 
 TEST_F(FetchBackTest, WhatIsDamagedInBothIsDamage) {
