@@ -224,10 +224,11 @@ class Database {
   // gives: looks past damage beside it. `accept` is asked about all that it may
   // be, and must know: array bytes by their digest, others, which are only
   // offered under their own key, whether they are whole. kNotFound where
-  // nothing is accepted.
+  // nothing is accepted. `spares`: also where the segment is elsewhere, too.
   absl::StatusOr<Value> Search(
       schema::Space space, std::string_view key,
-      absl::FunctionRef<bool(std::string_view value)> accept) const;
+      absl::FunctionRef<bool(std::string_view value)> accept,
+      bool spares = true) const;
   // [begin, end); an empty `end` is no bound. `readahead_bytes` 0: the default.
   // kv's own keys, from ff on, are not among the rows of kRecords and kSmall.
   absl::StatusOr<Iterator> Scan(schema::Space space, std::string_view begin,

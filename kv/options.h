@@ -20,6 +20,7 @@ namespace ckptree::kv {
 
 class Database;
 class FarSegments;
+class SpareSegments;
 class WriteBatch;
 
 enum class Severity { kInfo, kWarning, kError };
@@ -53,6 +54,10 @@ struct Options {
   // kRead: where all its segments are, if they are not in the directory. Null:
   // they are.
   std::shared_ptr<FarSegments> far;
+
+  // Where segments of the directory are, too: who looks for a block of kChunks
+  // that no file here gives finds it there. Null: nowhere.
+  std::shared_ptr<SpareSegments> spare;
 
   LogFn log;  // Null: nothing is logged.
 

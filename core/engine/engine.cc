@@ -252,6 +252,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenThere(
     engine->warnings_ = findings.damage;
   }
   CKPTREE_RETURN_IF_ERROR(engine->Start(std::move(database), kv_options));
+  CKPTREE_RETURN_IF_ERROR(engine->LookAgainFor(findings.damage));
   return engine;
 }
 

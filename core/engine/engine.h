@@ -164,6 +164,9 @@ class Engine {
       const std::string& directory, const EngineOptions& options, bool fetch);
   // From now on each commit of the database that is opened is noted.
   void ShipTo(std::shared_ptr<Replicator> remote, kv::Options* kv_options);
+  // Which of the damage that the open found is left, behind what its remote had
+  // of it.
+  absl::Status LookAgainFor(const std::vector<std::string>& damage);
   // Logs what the open found.
   void TellOfOpen() const;
   // What of its rows cannot be read; of a reader, as far as it is known.

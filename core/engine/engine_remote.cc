@@ -40,11 +40,22 @@ void Engine::ShipTo(std::shared_ptr<Replicator> remote,
                     kv::Options* kv_options) {
   replicator_ = std::move(remote);
   if (replicator_ == nullptr) return;
+  kv_options->spare = replicator_->spares();
   kv_options->on_commit = [to = replicator_.get()](
                               std::uint64_t ordinal, std::uint64_t version,
                               const kv::WriteBatch& batch) {
     to->Note(ordinal, version, batch);
   };
+}
+
+absl::Status Engine::LookAgainFor(const std::vector<std::string>& damage) {
+  if (replicator_ == nullptr || damage.empty()) return absl::OkStatus();
+  CKPTREE_ASSIGN_OR_RETURN(std::vector<std::string> left,
+                           SegmentDamage(*database_));
+  const absl::MutexLock lock(&mu_);
+  for (const std::string& was : damage) std::erase(warnings_, was);
+  warnings_.insert(warnings_.begin(), left.begin(), left.end());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenByAddress(

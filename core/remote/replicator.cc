@@ -84,6 +84,7 @@ Replicator::Replicator(std::unique_ptr<kv::ObjectStore> store,
       attendant_(std::move(attendant)),
       store_(std::move(store)),
       directory_(std::move(directory)),
+      spares_(std::make_shared<RemoteSpares>(store_.get(), directory_)),
       kv_options_(std::move(kv_options)),
       cancelled_(options.cancelled),
       take_over_(options.take_over),
@@ -273,6 +274,7 @@ absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
     asked_->commit.era = chain_->era();
     const absl::Status added =
         index_->AddWithRows(asked_->commit, asked_->rows);
+    spares_->Follow(index_->segments(), asked_->rows);
     for (const schema::SegmentKeyFields& segment : asked_->segments) {
       const std::string key = schema::SegmentKey(
           segment.version, segment.part, segment.space, segment.builder);

@@ -31,6 +31,7 @@
 #include "core/remote/cleaner.h"
 #include "core/remote/early_uploads.h"
 #include "core/remote/local_note.h"
+#include "core/remote/remote_spares.h"
 #include "kv/database.h"
 #include "kv/object_store.h"
 #include "kv/options.h"
@@ -55,6 +56,9 @@ class Replicator {
 
   // Of the store that is there; empty: none.
   const std::string& remote_uuid() const { return uuid_; }
+
+  // What reads of that directory may look for there, from Begin() on.
+  std::shared_ptr<kv::SpareSegments> spares() const { return spares_; }
 
   // A commit was made. Quick.
   void Note(std::uint64_t ordinal, std::uint64_t version,
@@ -114,6 +118,8 @@ class Replicator {
   };
 
   absl::Status TakeOver(std::uint64_t ordinal, const kv::Call& call);
+  // What the directory lost and the object store has, once it is taken over.
+  absl::Status FetchBack(const std::stop_token& cancelled);
   absl::StatusOr<std::optional<std::uint64_t>> PlaceOfMoved(
       const ChainRows& rows, std::uint64_t ordinal, const kv::Call& call);
   // Before a ship is asked for: should nobody hear of it, the next open knows
@@ -152,6 +158,7 @@ class Replicator {
   std::unique_ptr<RemoteAttendant> attendant_;  // Until Begin() is over.
   const std::unique_ptr<kv::ObjectStore> store_;
   const std::string directory_;
+  const std::shared_ptr<RemoteSpares> spares_;
   const kv::Options kv_options_;
   const std::function<bool()> cancelled_;
   const bool take_over_;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -24,6 +25,7 @@
 #include "core/remote/chain_rows.h"
 #include "core/remote/cleaner.h"
 #include "core/remote/early_uploads.h"
+#include "core/remote/fetch_back.h"
 #include "core/remote/mirror.h"
 #include "core/remote/own_ships.h"
 #include "core/remote/remote_objects.h"
@@ -241,6 +243,8 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
   CKPTREE_RETURN_IF_ERROR(database_->BetweenCommits(
       [&](std::uint64_t ordinal) { return TakeOver(ordinal, call); }));
   const std::stop_token cancelled = remote_trouble_->token();
+  CKPTREE_RETURN_IF_ERROR(FetchBack(cancelled));
+  spares_->Begin(database_, uuid_, logger_, index_->segments());
   attendant_.reset();
   if (cancelled.stop_requested()) {
     // Too late to end a request, and soon enough to end the open.
@@ -253,6 +257,27 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
                                             chain_->era());
   }
   thread_ = std::jthread([this](const std::stop_token& stop) { Loop(stop); });
+  return absl::OkStatus();
+}
+
+// Without what stays away the store is what it is without a remote: training
+// goes on.
+absl::Status Replicator::FetchBack(const std::stop_token& cancelled) {
+  CKPTREE_ASSIGN_OR_RETURN(
+      const FetchedBack fetched,
+      FetchMissing(database_, index_->segments(), uuid_, *store_, cancelled));
+  if (fetched.segments > 0) {
+    logger_->Log(LogSeverity::kWarning, "remote",
+                 absl::StrFormat(
+                     "%d segments that were missing in %s, or cut, were "
+                     "fetched from %s: %d bytes. Look at that disk",
+                     fetched.segments, directory_, address(), fetched.bytes));
+  }
+  for (const std::string& why : fetched.failed) {
+    logger_->Log(LogSeverity::kError, "remote",
+                 absl::StrFormat("missing in %s, and not fetched from %s: %s",
+                                 directory_, address(), why));
+  }
   return absl::OkStatus();
 }
 

@@ -100,9 +100,10 @@ absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
       };
       auto found = check();
       if (!found.ok()) {
-        // As a read does. Where it stands twice, the database tells of the
-        // damage.
-        auto other = SearchBlock(database, *slice.ref, found.status());
+        // As a read does, but for what is elsewhere, too: that is no word on
+        // this disk. Where it stands twice, the database tells of the damage.
+        auto other = SearchBlock(database, *slice.ref, found.status(),
+                                 /*spares=*/false);
         if (other.ok()) {
           payload = std::move(other);
           found = check();

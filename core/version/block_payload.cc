@@ -80,7 +80,7 @@ absl::StatusOr<BlockPayload> ReadPayload(const kv::Database& database,
 
 absl::StatusOr<BlockPayload> SearchBlock(const kv::Database& database,
                                          const schema::ChunkRef& ref,
-                                         const absl::Status& why) {
+                                         const absl::Status& why, bool spares) {
   switch (why.code()) {
     case absl::StatusCode::kDataLoss:
     case absl::StatusCode::kNotFound:
@@ -93,13 +93,15 @@ absl::StatusOr<BlockPayload> SearchBlock(const kv::Database& database,
   CKPTREE_ASSIGN_OR_RETURN(
       payload.value_,
       database.Search(
-          ref.place, ChunkKey(ref), [&ref, &payload](std::string_view value) {
+          ref.place, ChunkKey(ref),
+          [&ref, &payload](std::string_view value) {
             // Beside damage a plain one may have any length: its digest judges.
             payload.coded_ = false;
             if (CheckedSlice(ref, value).ok()) return true;
             payload.coded_ = DecodeBlock(ref, value, &payload.decoded_).ok();
             return payload.coded_ && CheckedSlice(ref, payload.decoded_).ok();
-          }));
+          },
+          spares));
   return payload;
 }
 

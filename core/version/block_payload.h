@@ -41,7 +41,8 @@ class BlockPayload {
  private:
   friend absl::StatusOr<BlockPayload> SearchBlock(const kv::Database& database,
                                                   const schema::ChunkRef& ref,
-                                                  const absl::Status& why);
+                                                  const absl::Status& why,
+                                                  bool spares);
 
   kv::Value value_;
   bool coded_ = false;
@@ -62,10 +63,12 @@ absl::StatusOr<BlockPayload> ReadPayload(const kv::Database& database,
                                          const schema::ChunkRef& ref);
 
 // A block whose bytes of `ref` are those that were saved, looked for past
-// damage beside them, where `why` may be that.
+// damage beside them, where `why` may be that. `spares`: also where the segment
+// is elsewhere, too.
 absl::StatusOr<BlockPayload> SearchBlock(const kv::Database& database,
                                          const schema::ChunkRef& ref,
-                                         const absl::Status& why);
+                                         const absl::Status& why,
+                                         bool spares = true);
 
 }  // namespace ckptree::internal
 

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/version/row_scan.h"
@@ -60,28 +61,29 @@ std::string StepsText(const kv::Database& database,
   return text.empty() ? text : " (" + text + ")";
 }
 
-absl::Status CheckSegments(const kv::Database& database,
-                           std::vector<std::string>* damage) {
+// Calls `found` for each row of a segment of which no file here has all, with
+// the file that is cut short, or null. `fields`: nothing where the row is of no
+// segment.
+absl::Status ForEachMissing(
+    const kv::Database& database,
+    absl::FunctionRef<
+        void(std::string_view key,
+             const std::optional<schema::SegmentKeyFields>& fields,
+             const kv::LiveFile* file)>
+        found) {
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
                            SortedLiveFiles(database));
-  return ScanRows(
-      database, schema::Row::kSegment,
-      [&](std::string_view key, std::string_view) {
-        const auto fields = schema::DecodeSegmentKey(key);
-        if (!fields.has_value()) {
-          damage->push_back(schema::DescribeKey(Space::kRecords, key) +
-                            ": no segment row has such a key");
-          return absl::OkStatus();
-        }
-        const kv::LiveFile* file = FileOfSegment(files, *fields);
-        if (file != nullptr && file->whole) return absl::OkStatus();
-        damage->push_back(absl::StrFormat(
-            "%s%s: %s", schema::DescribeKey(Space::kRecords, key),
-            StepsText(database, {fields->version}),
-            file == nullptr ? std::string("no file holds it")
-                            : file->path + " is missing or cut short"));
-        return absl::OkStatus();
-      });
+  return ScanRows(database, schema::Row::kSegment,
+                  [&](std::string_view key, std::string_view) {
+                    const auto fields = schema::DecodeSegmentKey(key);
+                    const kv::LiveFile* file =
+                        fields.has_value() ? FileOfSegment(files, *fields)
+                                           : nullptr;
+                    if (file == nullptr || !file->whole) {
+                      found(key, fields, file);
+                    }
+                    return absl::OkStatus();
+                  });
 }
 
 }  // namespace
@@ -163,15 +165,50 @@ absl::StatusOr<OpenFindings> CheckStore(const kv::Database& database,
   // Beside a live writer a commit may be seen before its segments; the reader
   // refreshes before it reads.
   if (!database.following()) {
-    CKPTREE_RETURN_IF_ERROR(CheckSegments(database, &findings.damage));
+    CKPTREE_ASSIGN_OR_RETURN(findings.damage, SegmentDamage(database));
   }
   return findings;
 }
 
-absl::StatusOr<bool> AllSegmentsAreThere(const kv::Database& database) {
+absl::StatusOr<std::vector<std::string>> SegmentDamage(
+    const kv::Database& database) {
   std::vector<std::string> damage;
-  CKPTREE_RETURN_IF_ERROR(CheckSegments(database, &damage));
-  return damage.empty();
+  CKPTREE_RETURN_IF_ERROR(ForEachMissing(
+      database, [&](std::string_view key,
+                    const std::optional<schema::SegmentKeyFields>& fields,
+                    const kv::LiveFile* file) {
+        const std::string name = schema::DescribeKey(Space::kRecords, key);
+        if (!fields.has_value()) {
+          damage.push_back(name + ": no segment row has such a key");
+          return;
+        }
+        damage.push_back(absl::StrFormat(
+            "%s%s: %s", name, StepsText(database, {fields->version}),
+            file == nullptr ? std::string("no file holds it")
+                            : file->path + " is missing or cut short"));
+      }));
+  return damage;
+}
+
+absl::StatusOr<bool> AllSegmentsAreThere(const kv::Database& database) {
+  bool all = true;
+  CKPTREE_RETURN_IF_ERROR(ForEachMissing(
+      database,
+      [&all](std::string_view, const std::optional<schema::SegmentKeyFields>&,
+             const kv::LiveFile*) { all = false; }));
+  return all;
+}
+
+absl::StatusOr<std::vector<std::string>> MissingSegments(
+    const kv::Database& database) {
+  std::vector<std::string> keys;
+  CKPTREE_RETURN_IF_ERROR(ForEachMissing(
+      database, [&keys](std::string_view key,
+                        const std::optional<schema::SegmentKeyFields>& fields,
+                        const kv::LiveFile*) {
+        if (fields.has_value()) keys.emplace_back(key);
+      }));
+  return keys;
 }
 
 absl::StatusOr<int> DropUnlistedFiles(kv::Database* database) {

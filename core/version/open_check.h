@@ -54,6 +54,15 @@ const kv::LiveFile* FileOfKeys(const std::vector<kv::LiveFile>& files,
                                schema::Space space, std::string_view first_key,
                                std::string_view last_key);
 
+// One line for each segment that a row names and of which no file has all: what
+// it is, and which steps it hurts.
+absl::StatusOr<std::vector<std::string>> SegmentDamage(
+    const kv::Database& database);
+
+// The keys of the rows of these segments.
+absl::StatusOr<std::vector<std::string>> MissingSegments(
+    const kv::Database& database);
+
 // Whether every segment row has a live file that covers it, with its size.
 absl::StatusOr<bool> AllSegmentsAreThere(const kv::Database& database);
 

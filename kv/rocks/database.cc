@@ -67,6 +67,9 @@ Database::Impl::Impl(std::string directory_in, const Options& options_in,
       far_tables(options_in.far == nullptr
                      ? nullptr
                      : std::make_unique<FarTables>(options_in)),
+      spare_tables(options_in.spare == nullptr
+                       ? nullptr
+                       : std::make_unique<SpareTables>(options_in)),
       tail(reader_options, directory) {
   watcher->Follow({.changed =
                        [weak = std::weak_ptr(table_files)] {

@@ -30,6 +30,7 @@
 #include "kv/rocks/instance.h"
 #include "kv/rocks/mapped_files.h"
 #include "kv/rocks/place_guard.h"
+#include "kv/rocks/spare_tables.h"
 #include "kv/rocks/standing.h"
 #include "kv/rocks/table_files.h"
 #include "kv/rocks/table_search.h"
@@ -181,6 +182,7 @@ struct Database::Impl {
   TableSearch table_search;
   // Null: segments are in the directory.
   const std::unique_ptr<FarTables> far_tables;
+  const std::unique_ptr<SpareTables> spare_tables;  // Null: none.
   FarTables* FarOf(schema::Space space) const {
     return space == schema::Space::kLeaves || space == schema::Space::kChunks
                ? far_tables.get()

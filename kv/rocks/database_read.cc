@@ -259,7 +259,7 @@ absl::StatusOr<Value> Database::View(schema::Space space, std::string_view key,
 
 absl::StatusOr<Value> Database::Search(
     schema::Space space, std::string_view key,
-    absl::FunctionRef<bool(std::string_view value)> accept) const {
+    absl::FunctionRef<bool(std::string_view value)> accept, bool spares) const {
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl_->Reading());
   auto value = std::make_unique<Value::Impl>();
@@ -278,8 +278,14 @@ absl::StatusOr<Value> Database::Search(
       return Value(std::move(value));
     }
   }
-  CKPTREE_ASSIGN_OR_RETURN(
-      value->found, impl_->table_search.Find(*instance, space, key, accept));
+  absl::StatusOr<std::string> found =
+      impl_->table_search.Find(*instance, space, key, accept);
+  if (!found.ok() && spares && impl_->spare_tables != nullptr &&
+      space == schema::Space::kChunks) {
+    absl::StatusOr<std::string> spare = impl_->spare_tables->Get(key);
+    if (spare.ok() && accept(*spare)) found = std::move(spare);
+  }
+  CKPTREE_ASSIGN_OR_RETURN(value->found, std::move(found));
   return Value(std::move(value));
 }
 

@@ -21,16 +21,13 @@
 #include "kv/files/file_system_of.h"
 #include "kv/files/status.h"
 #include "kv/rocks/block_entry.h"
+#include "kv/rocks/fetched_table.h"
 #include "kv/rocks/guard.h"
-#include "kv/rocks/rocksdb_options.h"
 #include "kv/rocks/segment_layout.h"
 #include "kv/rocks/table_parts.h"
-#include "rocksdb/env.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/iterator.h"
 #include "rocksdb/options.h"
-#include "rocksdb/sst_file_reader.h"
-#include "rocksdb/table_properties.h"
 
 namespace ckptree::kv {
 namespace {
@@ -59,30 +56,6 @@ const BlockInFile* BlockOf(const FarSegment& segment, std::string_view key) {
 absl::Status Absent() { return absl::NotFoundError("it is missing"); }
 
 }  // namespace
-
-class FarTables::Table {
- public:
-  Table(const Options& options, schema::Space space)
-      : env_(rocksdb::NewCompositeEnv(
-            FileSystemOf(Guarded(options, Guard::kReader, nullptr)))),
-        reader_(FileOptionsOf(space, env_.get(), /*map=*/false)) {}
-
-  absl::Status Open(const std::string& path) {
-    return ToStatus(reader_.Open(path), path);
-  }
-  std::unique_ptr<rocksdb::Iterator> Entries() {
-    rocksdb::ReadOptions read;
-    read.fill_cache = false;
-    return std::unique_ptr<rocksdb::Iterator>(reader_.NewIterator(read));
-  }
-  std::uint64_t count() const {
-    return reader_.GetTableProperties()->num_entries;
-  }
-
- private:
-  const std::unique_ptr<rocksdb::Env> env_;
-  rocksdb::SstFileReader reader_;
-};
 
 absl::StatusOr<std::shared_ptr<FarTables::Table>> FarTables::Fetched::Open(
     const FarSegmentPtr& segment) {
@@ -246,11 +219,7 @@ absl::StatusOr<std::string> FarTables::GetFetched(schema::Space space,
   if (segment == nullptr) return Absent();
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table,
                            fetched_->Open(segment));
-  const std::unique_ptr<rocksdb::Iterator> entry = table->Entries();
-  entry->Seek(key);
-  CKPTREE_RETURN_IF_ERROR(ToStatus(entry->status(), segment->name));
-  if (!entry->Valid() || entry->key() != key) return Absent();
-  return entry->value().ToString();
+  return table->Get(key, segment->name);
 }
 
 // Segments never overlap: one behind the other.

@@ -26,6 +26,7 @@
 #include "kv/far_segments.h"
 #include "kv/journal/cursor.h"
 #include "kv/options.h"
+#include "kv/rocks/fetched_table.h"
 #include "schema/spaces.h"
 
 namespace ckptree::kv {
@@ -62,7 +63,7 @@ class FarTables {
   absl::StatusOr<std::uint64_t> CountEntries(const LiveFile& file);
 
  private:
-  class Table;    // One that was fetched.
+  using Table = FetchedTable;
   class Scanner;  // Over them.
   // The last ones.
   class Fetched {

@@ -138,8 +138,9 @@ class Store(Reporting, Closing):
         An object store that gets every commit behind the disk: "s3://...",
         "rados://..." or "file://..."; "gs://..." where CKPTREE_GS_ENDPOINT is
         set and the bucket creates objects conditionally. An absent or empty
-        directory becomes the store that is there. With ranks, rank 0 ships what
-        all save. "": none.
+        directory becomes the store that is there; what another one lost of its
+        segments comes back when it is opened, and array bytes that are damaged
+        in it are read there. With ranks, rank 0 ships what all save. "": none.
     durable : {"local", "remote"}
         Where a step is once its save is done.
     take_over : bool
