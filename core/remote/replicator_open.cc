@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -49,11 +51,33 @@ constexpr absl::Duration kMayBeAlive = absl::Minutes(10);
 // Of an open, each behind another's commit.
 constexpr int kOpensBeforeClaim = 8;
 
+// Who loses the directory would lose its remote with it.
+absl::Status CheckApart(const std::string& directory,
+                        const std::string& remote) {
+  constexpr std::string_view kFolder = "file://";
+  if (!remote.starts_with(kFolder)) return absl::OkStatus();
+  std::error_code error;
+  const std::filesystem::path own =
+      std::filesystem::weakly_canonical(kv::AbsolutePath(directory), error);
+  const std::filesystem::path far =
+      std::filesystem::weakly_canonical(remote.substr(kFolder.size()), error);
+  // A path that ends in a slash has an empty last part.
+  const auto end = own.has_filename() ? own.end() : std::prev(own.end());
+  if (std::mismatch(own.begin(), end, far.begin(), far.end()).first != end) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "the remote %s is in the directory of its own store, %s, and is lost "
+      "with it: give it a folder elsewhere, best on another disk",
+      remote, directory));
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
     const std::string& directory, const StoreOptions& options,
     const kv::Options& kv_options, bool fetch) {
+  CKPTREE_RETURN_IF_ERROR(CheckApart(directory, options.remote));
   const std::string above =
       std::filesystem::path(kv::AbsolutePath(directory)).parent_path().string();
   if (std::error_code error; !std::filesystem::exists(above, error)) {

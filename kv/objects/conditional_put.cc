@@ -24,6 +24,10 @@
 namespace ckptree::kv {
 namespace {
 
+// A name that nobody else has: each one is a lie of the server, or of what
+// stands before it.
+constexpr int kMostDenials = 5;
+
 // kUnknown: absent.
 absl::StatusOr<PutOutcome> LookAt(ObjectStore& store, const std::string& name,
                                   std::string_view bytes,
@@ -44,6 +48,41 @@ absl::StatusOr<PutOutcome> LookAt(ObjectStore& store, const std::string& name,
       store.GetRange(name, 0, std::as_writable_bytes(std::span(there)), call));
   return read == bytes.size() && there == bytes ? PutOutcome::kCreated
                                                 : PutOutcome::kExists;
+}
+
+// `denials`: how often it was said to be there, and then not to be there;
+// nobody waits for more than kMostDenials of them.
+absl::StatusOr<PutAnswer> Settle(ObjectStore& store, const std::string& name,
+                                 std::string_view bytes,
+                                 const std::string& write_id, const Call& call,
+                                 int* denials) {
+  CKPTREE_ASSIGN_OR_RETURN(PutAnswer answer,
+                           store.PutIfAbsent(name, bytes, write_id, call));
+  for (int tries = 1; answer.outcome != PutOutcome::kCreated; ++tries) {
+    absl::StatusOr<PutOutcome> seen =
+        LookAt(store, name, bytes, write_id, call);
+    if (seen.ok() && *seen != PutOutcome::kUnknown) {
+      return PutAnswer{*seen, absl::OkStatus()};
+    }
+    if (!seen.ok()) answer.reason = seen.status();
+    if (denials != nullptr && seen.ok() &&
+        answer.outcome == PutOutcome::kExists && ++*denials >= kMostDenials) {
+      return answer;
+    }
+    const absl::Status over = CheckCall(call, absl::StrCat("creating ", name));
+    if (!over.ok()) {
+      return PutAnswer{PutOutcome::kUnknown,
+                       answer.reason.ok() ? over : answer.reason};
+    }
+    WaitOrEnd(call, PauseBefore(tries, absl::ZeroDuration()));
+    if (!seen.ok()) continue;  // It is looked at again first.
+    absl::StatusOr<PutAnswer> again =
+        store.PutIfAbsent(name, bytes, write_id, call);
+    answer = again.ok()
+                 ? *std::move(again)
+                 : PutAnswer{PutOutcome::kUnknown, std::move(again).status()};
+  }
+  return answer;
 }
 
 absl::Status NotProven(ObjectStore& store, const std::string& what) {
@@ -76,29 +115,7 @@ absl::StatusOr<PutAnswer> PutSettled(ObjectStore& store,
                                      std::string_view bytes,
                                      const std::string& write_id,
                                      const Call& call) {
-  CKPTREE_ASSIGN_OR_RETURN(PutAnswer answer,
-                           store.PutIfAbsent(name, bytes, write_id, call));
-  for (int tries = 1; answer.outcome != PutOutcome::kCreated; ++tries) {
-    absl::StatusOr<PutOutcome> seen =
-        LookAt(store, name, bytes, write_id, call);
-    if (seen.ok() && *seen != PutOutcome::kUnknown) {
-      return PutAnswer{*seen, absl::OkStatus()};
-    }
-    if (!seen.ok()) answer.reason = seen.status();
-    const absl::Status over = CheckCall(call, absl::StrCat("creating ", name));
-    if (!over.ok()) {
-      return PutAnswer{PutOutcome::kUnknown,
-                       answer.reason.ok() ? over : answer.reason};
-    }
-    WaitOrEnd(call, PauseBefore(tries, absl::ZeroDuration()));
-    if (!seen.ok()) continue;  // It is looked at again first.
-    absl::StatusOr<PutAnswer> again =
-        store.PutIfAbsent(name, bytes, write_id, call);
-    answer = again.ok()
-                 ? *std::move(again)
-                 : PutAnswer{PutOutcome::kUnknown, std::move(again).status()};
-  }
-  return answer;
+  return Settle(store, name, bytes, write_id, call, nullptr);
 }
 
 absl::Status ProveConditionalPut(ObjectStore& store, const std::string& prefix,
@@ -106,11 +123,16 @@ absl::Status ProveConditionalPut(ObjectStore& store, const std::string& prefix,
   const std::string id = NewWriteId();
   const std::string name =
       absl::StrCat(prefix, prefix.empty() ? "" : "/", "proof-", id);
-  const absl::StatusOr<PutAnswer> asked = PutSettled(store, name, id, id, call);
+  int denials = 0;
+  const absl::StatusOr<PutAnswer> asked =
+      Settle(store, name, id, id, call, &denials);
   if (absl::IsUnimplemented(asked.status())) {
     return NotProven(store, std::string(asked.status().message()));
   }
   CKPTREE_RETURN_IF_ERROR(asked.status());
+  if (denials >= kMostDenials) {
+    return NotProven(store, "it says of what is absent that it is there");
+  }
   const PutAnswer& first = *asked;
   if (first.outcome == PutOutcome::kUnknown) return first.reason;
   const std::string other = NewWriteId();

@@ -313,5 +313,18 @@ TEST_F(S3FaultTest, AStoreThatIgnoresTheConditionIsRefused) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("nothing is written"));
 }
 
+// One that says of what is absent that it is there: nobody waits for it.
+TEST_F(S3FaultTest, AStoreThatRefusesEachConditionIsRefused) {
+  proxy_.Arm(Fault::kAnswer, "PUT", 1000,
+             "HTTP/1.1 412 Precondition Failed\r\nContent-Length: 0\r\n\r\n");
+  const absl::Status status =
+      ProveConditionalPut(*store_, "", kv::Call::Within(absl::Minutes(30)));
+  EXPECT_EQ(proxy_.fired(), 5);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("s3://bucket/"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("it says of what is absent that it is there"));
+}
+
 }  // namespace
 }  // namespace ckptree

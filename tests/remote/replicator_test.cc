@@ -508,6 +508,41 @@ TEST_F(ReplicatorTest, IsReadByItsAddress) {
   ExpectStep(second, 9, kLargeSave);
 }
 
+// Who loses the disk would lose both.
+TEST_F(ReplicatorTest, ARemoteInItsOwnDirectoryIsRefused) {
+  const std::string there = Disk("there");
+  ASSERT_THAT(Store::Open(there, {.create_if_missing = true})->Close(), IsOk());
+  std::filesystem::create_symlink(there, Disk("link"));
+  for (const std::string& directory : {there, Disk("absent"), there + "/"}) {
+    for (const std::string& remote :
+         {directory, directory + "/remote",
+          Disk("x/..") + "/" +
+              std::filesystem::path(Disk("absent")).filename().string() + "/r",
+          Disk("link") + "/a/b"}) {
+      SCOPED_TRACE(directory + " " + remote);
+      const bool is_of_absent = remote.find("/x/../") != std::string::npos;
+      const bool is_of_link = remote.find("/link/") != std::string::npos;
+      if (is_of_absent && directory != Disk("absent")) continue;
+      if (is_of_link && directory == Disk("absent")) continue;
+      StoreOptions options = QuietOptions();
+      options.create_if_missing = true;
+      options.remote = "file://" + remote;
+      const absl::Status refused = Store::Open(directory, options).status();
+      EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+      EXPECT_THAT(std::string(refused.message()),
+                  HasSubstr("in the directory of its own store"));
+      EXPECT_FALSE(std::filesystem::exists(Disk("absent")));
+      EXPECT_FALSE(std::filesystem::exists(there + "/remote"));
+      EXPECT_FALSE(std::filesystem::exists(there + "/store"));
+    }
+  }
+  // A name that begins alike is another folder.
+  StoreOptions options = QuietOptions();
+  options.create_if_missing = true;
+  options.remote = "file://" + there + "-far";
+  EXPECT_THAT(Store::Open(there, options).status(), IsOk());
+}
+
 TEST_F(ReplicatorTest, OptionsThatGoWithNothingAreRefused) {
   StoreOptions options = QuietOptions();
   options.create_if_missing = true;
