@@ -124,6 +124,8 @@ class Engine {
   // Of a store that is read by its address: see CheckObjects().
   absl::Status CheckObjectsThere(bool all,
                                  std::vector<std::string>* damage) const;
+  // Of such a store: see CheckIndexes().
+  absl::Status CheckIndexesThere(std::vector<std::string>* found) const;
   Replicator* replicator() { return replicator_.get(); }  // Null: no remote.
   absl::Status Refresh();
   absl::Status Close();

@@ -11,10 +11,17 @@
 #include "base/status_macros.h"
 #include "core/engine/engine.h"
 #include "core/remote/address_cache.h"
+#include "core/remote/index_check.h"
 #include "core/verify/unnamed_versions.h"
 #include "core/version/open_check.h"
 
 namespace ckptree::internal {
+namespace {
+
+// Of all requests for indexes; each has a deadline, too.
+constexpr absl::Duration kTimeOfCheck = absl::Minutes(30);
+
+}  // namespace
 
 kv::Options Engine::PlainKvOptions(const EngineOptions& options) {
   kv::Options kv_options;
@@ -81,6 +88,12 @@ absl::Status Engine::CheckObjectsThere(bool all,
                                        std::vector<std::string>* damage) const {
   return address_.empty() ? absl::OkStatus()
                           : CheckObjects(cached_, all, damage);
+}
+
+absl::Status Engine::CheckIndexesThere(std::vector<std::string>* found) const {
+  return address_.empty() ? absl::OkStatus()
+                          : CheckIndexes(*cached_.store, cached_.uuid,
+                                         kv::Call::Within(kTimeOfCheck), found);
 }
 
 }  // namespace ckptree::internal

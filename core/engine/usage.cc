@@ -102,7 +102,7 @@ class Overlay {
   std::map<std::uint64_t, schema::DeadList> lists_;  // Those that changed.
 };
 
-std::uint64_t BytesOfPlans(const std::vector<CollectPlan>& plans) {
+std::uint64_t FreedBytesOf(const std::vector<CollectPlan>& plans) {
   std::uint64_t bytes = 0;
   for (const CollectPlan& plan : plans) bytes += plan.bytes();
   return bytes;
@@ -204,7 +204,7 @@ absl::StatusOr<UsageReport> UsageOf(Engine* engine) {
   UsageReport report;
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<CollectPlan> pending,
                            overlay.Settle());
-  report.pending_bytes = BytesOfPlans(pending);
+  report.pending_bytes = FreedBytesOf(pending);
   report.kept = overlay.Kept();
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<SegmentFile> files,
                            FilesOf(engine));
@@ -219,7 +219,7 @@ absl::StatusOr<UsageReport> UsageOf(Engine* engine) {
     step.new_bytes = record->new_bytes;
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<CollectPlan> freed,
                              FreedAlone(overlay, record->version));
-    step.unique_bytes = BytesOfPlans(freed);
+    step.unique_bytes = FreedBytesOf(freed);
     step.unique_stored_bytes = stored.Of(freed);
     report.logical_bytes += step.logical_bytes;
     report.steps.push_back(std::move(step));

@@ -20,6 +20,7 @@
 #include "core/verify/leaf_count.h"
 #include "core/verify/reference_check.h"
 #include "core/verify/row_check.h"
+#include "core/verify/segment_ends.h"
 #include "core/verify/verify_walk.h"
 #include "core/version/base_loader.h"
 #include "core/version/dead_blocks.h"
@@ -58,6 +59,13 @@ class Verifier {
     for (std::string& what : there) {
       damage_.Add(Finding::Severity::kDamage, std::move(what));
     }
+    if (options_.level != Level::kQuick) {
+      std::vector<std::string> indexes;
+      CKPTREE_RETURN_IF_ERROR(engine_.CheckIndexesThere(&indexes));
+      for (std::string& what : indexes) {
+        damage_.Add(Finding::Severity::kWarning, std::move(what));
+      }
+    }
     CKPTREE_RETURN_IF_ERROR(CheckRows(database_, options_.cancelled, &damage_));
     CKPTREE_ASSIGN_OR_RETURN(Moment moment, TakeMoment());
     CKPTREE_RETURN_IF_ERROR(ListVersions(&moment.rows));
@@ -84,6 +92,14 @@ class Verifier {
         CKPTREE_RETURN_IF_ERROR(
             CheckReferences(database_, &moment, blocks_, trees_, &damage_));
       }
+    }
+    if (options_.level == Level::kFull && options_.steps.empty()) {
+      absl::Status status;
+      engine_.arena().execute([&] {
+        status = CheckSegmentEnds(database_, &moment.rows, options_.cancelled,
+                                  &damage_);
+      });
+      CKPTREE_RETURN_IF_ERROR(status);
     }
     // What the journal or the index made good.
     if (options_.level != Level::kQuick && options_.steps.empty()) {

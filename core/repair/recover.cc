@@ -87,16 +87,31 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char kWorkFolderEnd[] = ".recovering";
+
 std::string WithoutSlash(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
+}
+
+// Once it made a store it has nothing to do but to remove its work folder,
+// before which it may have been killed. True where it was, and that is done.
+bool RemoveLeftBy(const std::string& finished) {
+  const std::string left = finished + kWorkFolderEnd;
+  std::error_code error;
+  return fs::is_directory(fs::symlink_status(left, error)) &&
+         WorkFolder::Make(left).ok();
 }
 
 // Step 1.
 absl::Status CheckPlaces(const std::string& from, const std::string& to) {
   std::error_code error;
   if (fs::symlink_status(to, error).type() != fs::file_type::not_found) {
-    return absl::AlreadyExistsError(absl::StrFormat("%s exists already", to));
+    return absl::AlreadyExistsError(absl::StrFormat(
+        "%s exists already%s", to,
+        RemoveLeftBy(to) ? ": a recovery made it, and was killed as it ended; "
+                           "what it left is removed"
+                         : ""));
   }
   const fs::path parent = fs::absolute(to, error).parent_path();
   if (!fs::is_directory(parent, error)) {
@@ -372,6 +387,14 @@ absl::StatusOr<std::unique_ptr<WorkFolder>> WorkFolder::Make(std::string path) {
 
 WorkFolder::~WorkFolder() {
   std::error_code ignored;
+  // The lock goes last: by it the rest is known as ours.
+  for (fs::directory_iterator it(path_, ignored), end; !ignored && it != end;
+       it.increment(ignored)) {
+    std::error_code stays;
+    if (it->path().filename() != kv::kLockName) {
+      fs::remove_all(it->path(), stays);
+    }
+  }
   fs::remove_all(path_, ignored);
 }
 
@@ -440,8 +463,9 @@ absl::StatusOr<RecoverReport> RecoverFrom(const std::string& from_in,
         absl::StrFormat("%s is held by a writer: pid %d on host %s", from,
                         holder->pid, holder->host));
   }
-  CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<internal::WorkFolder> work,
-                           internal::WorkFolder::Make(to + ".recovering"));
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<internal::WorkFolder> work,
+      internal::WorkFolder::Make(to + internal::kWorkFolderEnd));
   const std::string making = *work / "store";
   internal::RecoveryPlan plan;
   plan.options = options;

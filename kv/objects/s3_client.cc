@@ -133,9 +133,9 @@ absl::StatusOr<std::unique_ptr<S3Client>> S3Client::Open(
           : FirstOf({options.endpoint, EnvironmentText("AWS_ENDPOINT_URL_S3"),
                      EnvironmentText("AWS_ENDPOINT_URL")});
   if (endpoint.empty() && bucket.find(".") == std::string_view::npos) {
-    client->host_ =
+    client->shown_ =
         absl::StrCat(bucket, ".s3.", client->region_, ".amazonaws.com");
-    client->url_ = absl::StrCat("https://", client->host_);
+    client->url_ = absl::StrCat("https://", client->shown_);
     return client;
   }
   if (endpoint.empty()) {
@@ -143,16 +143,16 @@ absl::StatusOr<std::unique_ptr<S3Client>> S3Client::Open(
   }
   CKPTREE_ASSIGN_OR_RETURN(
       endpoint, CheckEndpoint(std::move(endpoint), options.allow_http, of));
-  client->host_ = endpoint.substr(endpoint.find("://") + 3);
-  client->here_ = IsThisMachine(client->host_);
+  client->here_ = IsThisMachine(endpoint.substr(endpoint.find("://") + 3));
   client->url_ = absl::StrCat(endpoint, "/", bucket);
+  client->shown_ = client->url_.substr(client->url_.find("://") + 3);
   return client;
 }
 
 std::string S3Client::What(const S3Request& request) const {
   return absl::StrCat(request.method, " ",
                       request.key.empty() ? "the bucket" : request.key, " at ",
-                      host_);
+                      shown_);
 }
 
 HttpRequest S3Client::Build(const S3Request& request, const AwsKeys& keys,

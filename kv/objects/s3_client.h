@@ -59,8 +59,8 @@ class S3Client {
   std::string What(const S3Request& request) const;
 
   const S3Of of_;
-  std::string host_;  // With its port, for messages.
-  std::string url_;   // Of the bucket.
+  std::string shown_;  // Host, port and bucket, for messages.
+  std::string url_;    // Of the bucket.
   std::string region_;
   bool here_ = false;  // On this machine.
   Http http_;

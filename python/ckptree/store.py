@@ -836,7 +836,8 @@ class Store(Reporting, Closing):
         progress: Progress = None,
     ) -> VerifyReport:
         """Reads and checks the steps, or all. "quick": records only; "full":
-        every chunk against its digest; "deep": everything that can be computed
+        every chunk against its digest, and all else that a step needs; "deep":
+        every file whole, and everything that can be computed
         again. What is wrong is in the report. Ctrl-C stops it. `progress`, as
         in restore(), is told the bytes that were read.
 

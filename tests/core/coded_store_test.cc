@@ -3,6 +3,7 @@
 // Stores in which arrays are coded: everything that is done with a store is
 // done with these, and gives the same.
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <filesystem>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -534,6 +536,60 @@ TEST_F(CodedStoreTest, AutoTriesOneChunkOfEachLane) {
                 Floats(6 * kFloats, static_cast<unsigned>(step)));
   }
   ExpectClean();
+}
+
+// What no chunk is read for: headers, tables, records of leaves and the copies
+// of these.
+TEST_F(CodedStoreTest, AFullCheckFindsWhatIsBesideTheChunks) {
+  for (std::int64_t step = 1; step <= 2; ++step) {
+    StepBuilder builder = store_->Begin(step);
+    builder.Put("w",
+                Float32s(Floats(kFloats / 2, static_cast<unsigned>(step))));
+    // More records of leaves than stand in a save of small ones.
+    for (int i = 0; i < 15'000; ++i) {
+      builder.PutInt("n/" + std::to_string(i), 15'000 * step + i);
+    }
+    ASSERT_OK(Commit(std::move(builder)));
+  }
+  const kv::Database& database = StoreEngine::Of(*store_).database();
+  std::vector<kv::LiveFile> files = database.LiveFiles().value();
+  const std::vector<kv::LiveFile> copies = database.LeafCopies().value();
+  files.insert(files.end(), copies.begin(), copies.end());
+  ASSERT_OK(store_->Close());
+  store_.reset();
+  const auto damage = [&](VerifyOptions::Level level) {
+    StoreOptions options = Options();
+    options.read_only = true;
+    options.create_if_missing = false;
+    const auto store = Store::Open(path(), options);
+    if (!store.ok()) return absl::IsDataLoss(store.status());
+    const VerifyReport report = store->Verify({.level = level}).value();
+    return std::any_of(report.findings.begin(), report.findings.end(),
+                       [](const Finding& finding) {
+                         return finding.severity != Finding::Severity::kWarning;
+                       });
+  };
+  ASSERT_FALSE(damage(VerifyOptions::Level::kDeep));
+  int of_copies = 0, of_leaves = 0, of_chunks = 0;
+  for (const kv::LiveFile& file : files) {
+    const bool chunks = file.space == schema::Space::kChunks;
+    std::set<std::uint64_t> places;
+    for (std::uint64_t at = 3; at < 91; at += 22) places.insert(at);
+    // The rest of a file of chunks is theirs, or for the deep check.
+    for (std::uint64_t i = 0; i < 6 && !chunks; ++i) {
+      places.insert(file.bytes * i / 6);
+    }
+    for (const std::uint64_t at : places) {
+      FlipByte(file.path, at);
+      EXPECT_TRUE(damage(VerifyOptions::Level::kFull))
+          << file.path << " at " << at << " of " << file.bytes;
+      FlipByte(file.path, at);
+    }
+    ++(chunks ? of_chunks : file.copy ? of_copies : of_leaves);
+  }
+  EXPECT_GE(of_chunks, 1);
+  EXPECT_GE(of_leaves, 1);
+  EXPECT_GE(of_copies, 1);
 }
 
 }  // namespace

@@ -103,7 +103,8 @@ class S3ErrorTest : public testing::ObjectStoreTest {
 TEST_F(S3ErrorTest, ABucketThatIsNotThere) {
   const auto store = OpenAt("s3://no-such-bucket/run");
   EXPECT_THAT(Errors(*store, absl::StatusCode::kFailedPrecondition),
-              HasSubstr("no such bucket"));
+              ::testing::AllOf(HasSubstr("no such bucket"),
+                               HasSubstr("/no-such-bucket:")));
 }
 
 TEST_F(S3ErrorTest, CredentialsThatAreWrong) {

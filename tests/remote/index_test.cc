@@ -3,6 +3,7 @@
 // What an open, a save and a look cost in requests, and that an index of rows
 // that is damaged or gone costs nothing but requests.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -22,6 +23,7 @@
 #include "tests/objects/counting_store.h"
 #include "tests/objects/fixture.h"
 #include "tests/remote/fixture.h"
+#include "tests/testutil/flip_byte.h"
 #include "tests/testutil/temp_dir.h"
 
 namespace ckptree::testing {
@@ -258,6 +260,53 @@ TEST_F(IndexTest, ASmallSaveIsTwoRequests) {
   for (int step = 1; step < 2 + kSaves; ++step)
     ExpectStep(other, step, 64 << 10);
   ExpectWhole(other);
+}
+
+TEST_F(IndexTest, VerifyTellsOfDamagedOnes) {
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    for (int step = 1; step <= 12; ++step) {
+      SaveStep(store, step, 50 << 10);
+      ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+    }
+    ASSERT_TRUE(store.Close().ok());
+  }
+  const auto found = [&](VerifyOptions::Level level) {
+    const Store reader = Store::Open(Address(), Reading()).value();
+    return reader.Verify({.level = level}).value().findings;
+  };
+  const auto flip = [](const fs::path& path) {
+    FlipByte(path.string(), fs::file_size(path) / 2);
+  };
+  using Level = VerifyOptions::Level;
+  ASSERT_GE(ObjectsOf("index").size(), 2u);
+  ASSERT_FALSE(ObjectsOf("run").empty());
+  EXPECT_TRUE(found(Level::kFull).empty());
+  int told = 0;
+  for (const std::string kind : {"index", "run"}) {
+    std::vector<fs::path> paths = ObjectsOf(kind);
+    std::sort(paths.begin(), paths.end());  // Indexes: the newest first.
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+      const std::string name = paths[i].filename().string();
+      flip(paths[i]);
+      for (const Level level : {Level::kFull, Level::kDeep}) {
+        const std::vector<Finding> findings = found(level);
+        for (const Finding& finding : findings) {
+          ++told;
+          EXPECT_EQ(finding.severity, Finding::Severity::kWarning);
+          EXPECT_TRUE(absl::StrContains(finding.what, name)) << finding.what;
+        }
+        // Older ones wait for their deletion.
+        if (kind == "index") EXPECT_EQ(findings.size(), i < 2 ? 1u : 0u) << i;
+      }
+      flip(paths[i]);
+    }
+  }
+  EXPECT_GE(told, 6);
+  for (const fs::path& path : ObjectsOf("run")) fs::remove(path);
+  const std::vector<Finding> gone = found(Level::kFull);
+  ASSERT_EQ(gone.size(), 1u);
+  EXPECT_TRUE(absl::StrContains(gone[0].what, "is missing")) << gone[0].what;
 }
 
 // Rows that go, come again and are of segments, through runs that are merged.

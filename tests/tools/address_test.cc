@@ -93,6 +93,9 @@ const std::vector<std::vector<std::string>> kWriting = {
     {"tag", "new", "100"},
     {"pin", "200"},
     {"rm", "200", "--yes"},
+    {"rm", "200"},
+    {"fork", "--drop", "main"},
+    {"policy", "--apply"},
     {"fork", "100", "--branch", "other"},
     {"gc"},
     {"policy", "--set", "latest(2)"},
@@ -155,6 +158,7 @@ TEST_F(AddressTest, ThoseThatWriteRefuseItAndSayWhy) {
     words.insert(words.begin(), {"-C", address_});
     all.push_back(words);
   }
+  // Not that somebody has to be asked, which would be in vain.
   const std::string file = far_ / "100.npz";
   ASSERT_EQ(By(store_, {"export", "100:params/w", file}).code, 0);
   all.push_back({"-C", address_, "import", file});

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "ckptree/ckptree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -128,6 +130,29 @@ TEST_F(DoctorTest, ClockAndLeftovers) {
   EXPECT_THAT(result.out, HasSubstr("remove it when nothing of it is missed"));
   EXPECT_EQ(Run({"-C", scratch_ / "no", "doctor"}).code, 3);
   EXPECT_EQ(Run({"-C", store_, "doctor", "x"}).code, 2);
+}
+
+TEST_F(DoctorTest, AnAddressThatCannotBeRead) {
+  // Refused before anything is asked of it.
+  setenv("AWS_ENDPOINT_URL_S3", "http://storage.example.com", 1);
+  const Result result = Run({"-C", "s3://bucket/run", "doctor", "--json"});
+  const Result other = Run({"-C", "s3://bucket/run", "log"});
+  unsetenv("AWS_ENDPOINT_URL_S3");
+  if (absl::StrContains(result.err, "is without s3")) {
+    GTEST_SKIP() << result.err;
+  }
+  EXPECT_EQ(result.code, 1) << result.err;
+  const json found = json::parse(result.out, nullptr, false);
+  ASSERT_FALSE(found.is_discarded()) << result.out << result.err;
+  EXPECT_EQ(found["ok"], false);
+  ASSERT_EQ(found["checks"].size(), 1u);
+  const json& row = found["checks"][0];
+  EXPECT_EQ(row["check"], "remote");
+  EXPECT_EQ(row["level"], "problem");
+  EXPECT_THAT(row["what"].get<std::string>(), HasSubstr("plain http"));
+  EXPECT_FALSE(row["advice"].is_null());
+  EXPECT_EQ(row["facts"]["remote"], "s3://bucket/run");
+  EXPECT_EQ(other.code, 2) << other.err;
 }
 
 }  // namespace

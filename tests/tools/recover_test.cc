@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -15,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/fault/shimmed_program.h"
 #include "tests/testutil/flip_byte.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/tools/recover_fixture.h"
@@ -357,6 +359,44 @@ TEST_F(RecoverTest, WhatAKilledOneLeavesBlocksNothing) {
   ASSERT_GT(AllFiles(left).size(), 5u);
   fs::rename(left, work);
   EXPECT_EQ(Recover(0)["steps_saved"], 5);
+}
+
+TEST_F(RecoverTest, KilledAsItEndsItLeavesWhatTheNextOneRemoves) {
+  const std::string work = destination_ + ".recovering";
+  fs::create_directory(scratch_ / "shim");
+  const auto recover = [&](const std::string& does, std::uint64_t at) {
+    return testing::RunShimmed(
+        {CKPTREE_BINARY, "recover", source_, destination_},
+        {.under = work, .does = does, .at = at}, scratch_ / "shim");
+  };
+  const std::uint64_t calls = recover("count", 0).calls;
+  ASSERT_TRUE(fs::exists(destination_));
+  int left = 0;
+  for (std::uint64_t at = calls; at + 8 > calls; --at) {
+    fs::remove_all(destination_);
+    const testing::ShimResult killed = recover("kill", at);
+    ASSERT_EQ(killed.fired, 1u) << killed.Text();
+    if (!fs::exists(destination_)) break;  // Before the store had its name.
+    ++left;
+    EXPECT_TRUE(fs::exists(work)) << killed.Text();
+    EXPECT_THAT(Run({"-C", destination_, "doctor"}).out,
+                HasSubstr("a recovery was killed when it had made this store"));
+    const Result again = Run({"recover", source_, destination_});
+    EXPECT_EQ(again.code, 2);
+    EXPECT_THAT(again.err, HasSubstr("what it left is removed"));
+    EXPECT_FALSE(fs::exists(work)) << killed.Text();
+    ExpectAll();
+  }
+  EXPECT_GE(left, 1);
+  // Others may be there that are not of a recovery.
+  fs::remove_all(work);
+  fs::create_directories(destination_);
+  fs::create_directory(work);
+  std::ofstream(work + "/thesis.tex") << "what somebody wants to keep";
+  const Result other = Run({"recover", source_, destination_});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, Not(HasSubstr("is removed")));
+  EXPECT_TRUE(fs::exists(work + "/thesis.tex"));
 }
 
 TEST_F(RecoverTest, TheFolderOfALivingOneOrOfOthersIsLeftAlone) {

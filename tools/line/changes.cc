@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -65,6 +67,12 @@ absl::StatusOr<std::optional<BranchInfo>> FindBranch(Store* store,
     if (branch.name == name) return branch;
   }
   return std::optional<BranchInfo>();
+}
+
+absl::Status NotKnown(std::string_view what, std::string_view hint) {
+  return WithExitCode(
+      WithHint(absl::DeadlineExceededError(std::string(what)), hint),
+      kExitUnknown);
 }
 
 std::string TextOf(const kv::LockHolder& writer) {
@@ -167,11 +175,10 @@ absl::StatusOr<StoreAnswer> Changes::Ask(const Change& change) {
             "--timeout SECONDS waits longer; where it is no trainer, wait for "
             "its end");
       case Asked::Outcome::kUnanswered:
-        return WithHint(
-            absl::DeadlineExceededError(absl::StrFormat(
-                "%s took the request and has not answered: it may still be "
-                "done",
-                TextOf(asked->writer))),
+        return NotKnown(
+            absl::StrFormat("%s took the request and has not answered: it may "
+                            "still be done",
+                            TextOf(asked->writer)),
             "`ckptree log`, `ckptree tag` and `ckptree fork` show what there "
             "is; --timeout SECONDS waits longer");
       case Asked::Outcome::kWriterGone: {
@@ -198,11 +205,9 @@ absl::Status Changes::Finish(const Change& change, const Asked& asked) {
         "%s ended before it was done; it is done here", TextOf(asked.writer)));
     return change.act(store());
   }
-  return WithHint(
-      absl::DeadlineExceededError(
-          "the trainer that took the request ended without an answer, and "
-          "another process has written since: it may have been done, and "
-          "undone"),
+  return NotKnown(
+      "the trainer that took the request ended without an answer, and another "
+      "process has written since: it may have been done, and undone",
       "look at the store and ask again");
 }
 

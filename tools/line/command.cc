@@ -54,7 +54,7 @@ constexpr FlagSpec kGetFlags[] = {
 };
 constexpr FlagSpec kVerifyFlags[] = {
     {"quick", 0, "", "records only, no array bytes"},
-    {"deep", 0, "", "also recompute statistics, dead lists and totals"},
+    {"deep", 0, "", "each file whole, statistics, dead lists, totals"},
 };
 constexpr FlagSpec kTagFlags[] = {
     {"delete", 'd', "", "remove the tag"},
@@ -258,7 +258,10 @@ constexpr Command kCommands[] = {
      "  ckptree hist 'params/wte[0]' 1000..1500",
      kHistFlags, true, 1, 1 << 20, RunHist},
     {"verify", "[REV...]", "check the bytes against their digests",
-     "Exit code 1 where anything is damaged.\n\n"
+     "Reads what the steps need: rows, arrays, headers and tables of\n"
+     "segments, both copies of leaf records, and the journal; --deep also "
+     "each\n"
+     "file whole. Exit code 1 where anything is damaged.\n\n"
      "  ckptree verify --quick\n"
      "  ckptree verify latest",
      kVerifyFlags, true, 0, 1 << 20, RunVerify},
@@ -503,7 +506,9 @@ absl::StatusOr<int> Run(const Command& command, std::vector<std::string> words,
         "report", "sql", "stat", "verify"}) {
     if (command.name == over_steps) session.HoldListed();
   }
-  return command.run(session);
+  absl::StatusOr<int> code = command.run(session);
+  if (!code.ok() && session.ByAddress()) return AtAddress(code.status());
+  return code;
 }
 
 // Moves flags that stand before the command behind it; returns the command.

@@ -103,8 +103,9 @@ constexpr Command kExchange[] = {
      "have\n"
      "a live trainer. Each step is one commit: after Ctrl-C or a kill the "
      "same\n"
-     "command goes on. Exit code 1: something was left out, and is listed. 5:\n"
-     "it is damaged in SRC.\n\n"
+     "command goes on. --take-over is for an address where another writer may\n"
+     "be alive. Exit code 1: something was left out, and is listed. 5: it is\n"
+     "damaged in SRC.\n\n"
      "  ckptree copy /runs/lm /archive/lm\n"
      "  ckptree copy /runs/lm /archive/lm best:loss:min 1000..2000\n"
      "  ckptree copy /runs/lm /archive/lm --dry-run",
@@ -135,8 +136,8 @@ constexpr Command kExchange[] = {
      "the last fifty saves, the file system, what an fsync takes, the limit "
      "of\n"
      "open files, policies, leftovers of killed programs, clock and versions.\n"
-     "Each problem names what to do. Changes nothing. Exit code 1: there is a\n"
-     "problem.\n\n"
+     "Each problem names what to do; that an address cannot be read is one.\n"
+     "Changes nothing. Exit code 1: there is a problem.\n\n"
      "  ckptree doctor\n"
      "  ckptree doctor --json",
      {},

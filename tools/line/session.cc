@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "ckptree/local_path.h"
 #include "core/engine/hold_listed.h"
 #include "tools/files/open_file.h"
 #include "tools/output/failure.h"
@@ -65,6 +66,10 @@ Session::Session(Arguments arguments, ByteSink* out)
       error_terminal_(
           DetectTerminal(STDERR_FILENO, arguments_.Get("color", "auto"))),
       out_(out) {}
+
+bool Session::ByAddress() const {
+  return !directory_.empty() && !LocalPath(directory_).ok();
+}
 
 absl::StatusOr<Store*> Session::OpenStore() {
   CKPTREE_ASSIGN_OR_RETURN(Store* const store,
@@ -204,6 +209,10 @@ absl::Status Session::Print(Table table, const TableOptions& options,
 
 absl::Status Session::CheckCanAsk(std::string_view question,
                                   std::string_view hint) {
+  // Nobody is to add -y, and hear only then that it was in vain.
+  if (const auto directory = FindDirectory(); directory.ok()) {
+    CKPTREE_RETURN_IF_ERROR(LocalPath(*directory).status());
+  }
   if (isatty(STDIN_FILENO) != 0) return absl::OkStatus();
   return WithHint(absl::FailedPreconditionError(
                       absl::StrFormat("nobody to ask whether to %s", question)),

@@ -50,6 +50,8 @@ class Session {
   // To close it soon: a trainer that starts until then waits.
   absl::StatusOr<Store*> OpenStoreForAChange();
   const std::string& directory() const { return directory_; }
+  // True once it tried to open a store that is no directory of this machine.
+  bool ByAddress() const;
   // The directory that these would open. kNotFound where none is named.
   absl::StatusOr<std::string> FindDirectory() const;
   // So that it can be opened again.
@@ -69,8 +71,9 @@ class Session {
   absl::Status Print(Table table, const TableOptions& options,
                      Layout* layout = nullptr);
 
-  // Asks yes or no. kFailedPrecondition where there is nobody to ask, with
-  // `hint`.
+  // Whether the store can be changed, and somebody asked yes or no.
+  // kInvalidArgument: it is named by an address, which is only read.
+  // kFailedPrecondition where there is nobody to ask, with `hint`.
   absl::Status CheckCanAsk(std::string_view question, std::string_view hint);
   bool Ask(std::string_view question);
 

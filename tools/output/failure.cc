@@ -8,9 +8,12 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "tools/output/terminal.h"
 
@@ -19,6 +22,7 @@ namespace {
 
 constexpr char kHintUrl[] = "ckptree.tools/hint";
 constexpr char kPlaceUrl[] = "ckptree.tools/place";
+constexpr char kExitCodeUrl[] = "ckptree.tools/exit-code";
 
 // `text`, one line, with its longest words and at last itself cut.
 std::string Shortened(std::string_view text) {
@@ -112,7 +116,32 @@ std::string ErrorText(const absl::Status& status) {
   return text;
 }
 
+absl::Status WithExitCode(absl::Status status, int code) {
+  if (!status.ok()) {
+    status.SetPayload(kExitCodeUrl, absl::Cord(absl::StrCat(code)));
+  }
+  return status;
+}
+
+absl::Status AtAddress(absl::Status status) {
+  if (status.GetPayload(kExitCodeUrl) ||
+      (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status))) {
+    return status;
+  }
+  return WithExitCode(
+      WithHint(std::move(status),
+               "see whether the address, and the endpoint in the environment, "
+               "are right and can be reached from this machine; then try "
+               "again"),
+      kExitFailure);
+}
+
 int ExitCodeOf(const absl::Status& status) {
+  int code = kExitFailure;
+  if (const auto said = status.GetPayload(kExitCodeUrl);
+      said.has_value() && absl::SimpleAtoi(std::string(*said), &code)) {
+    return code;
+  }
   switch (status.code()) {
     case absl::StatusCode::kOk:
       return kExitOk;
@@ -120,8 +149,6 @@ int ExitCodeOf(const absl::Status& status) {
       return kExitNotFound;
     case absl::StatusCode::kUnavailable:
       return kExitBusy;
-    case absl::StatusCode::kDeadlineExceeded:
-      return kExitUnknown;
     case absl::StatusCode::kDataLoss:
       return kExitDamaged;
     case absl::StatusCode::kCancelled:

@@ -37,7 +37,14 @@ std::string PlaceOf(const absl::Status& status);
 // middle.
 std::string ErrorText(const absl::Status& status);
 
+// A status with the exit code that it ends with, whatever its own code.
+absl::Status WithExitCode(absl::Status status, int code);
 int ExitCodeOf(const absl::Status& status);
+
+// Of a store that is read or written by its address: what does not answer there
+// is no process that has it, nor a trainer that was asked. kExitFailure, and a
+// hint; one that has an exit code keeps it.
+absl::Status AtAddress(absl::Status status);
 
 // What the errno `error` says of `what`, which is fit for a terminal; with a
 // hint. kResourceExhausted: there is no space; else kUnknown.

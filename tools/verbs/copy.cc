@@ -5,9 +5,7 @@
 #include "ckptree/copy.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,7 +15,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "ckptree/local_path.h"
@@ -28,6 +25,7 @@
 #include "tools/output/interrupt.h"
 #include "tools/output/progress_line.h"
 #include "tools/output/quantity.h"
+#include "tools/verbs/far_destination.h"
 
 namespace ckptree::tools {
 namespace {
@@ -50,16 +48,6 @@ absl::Status CheckApart(const std::string& from, const std::string& to) {
     folder = folder.parent_path();
   }
   return absl::OkStatus();
-}
-
-StoreOptions DestinationOptions(Session& session) {
-  StoreOptions options;
-  options.create_if_missing = true;
-  options.log = [&session](LogSeverity severity, std::string_view,
-                           std::string_view text) {
-    if (severity != LogSeverity::kInfo) session.Note(text);
-  };
-  return options;
 }
 
 absl::StatusOr<std::optional<Store>> OpenDestination(Session& session,
@@ -87,110 +75,12 @@ absl::StatusOr<std::optional<Store>> OpenDestination(Session& session,
     return WithHint(absl::InvalidArgumentError(store.status().message()),
                     "make the folder that the copy is to stand in");
   }
+  if (absl::IsUnavailable(store.status())) {
+    return WithExitCode(store.status(), kExitBusy);
+  }
   if (!store.ok()) return store.status();
   return std::optional<Store>(*std::move(store));
 }
-
-// In an object store: where no directory of this machine is meant, and
-// something else is.
-bool IsFar(const std::string& to) {
-  return !LocalPath(to).ok() &&
-         (to.starts_with("s3://") || to.starts_with("gs://") ||
-          to.starts_with("rados://") || to.starts_with("file:///"));
-}
-
-// Through a folder of this machine, which ships to `to`, and goes when all is
-// there. One that a copy left which was ended is gone on with.
-class FarDestination {
- public:
-  FarDestination(Session& session, std::string to)
-      : session_(session), to_(std::move(to)) {}
-
-  absl::StatusOr<std::optional<Store>> Open(bool dry_run) {
-    if (dry_run) {
-      StoreOptions options = DestinationOptions(session_);
-      options.read_only = true;
-      options.create_if_missing = false;
-      absl::StatusOr<Store> store = Store::Open(to_, std::move(options));
-      if (absl::IsNotFound(store.status())) return std::optional<Store>();
-      if (!store.ok()) return store.status();
-      return std::optional<Store>(*std::move(store));
-    }
-    if (absl::Status found = FindFolder(); !found.ok()) return found;
-    StoreOptions options = DestinationOptions(session_);
-    options.remote = to_;
-    options.remote_timeout = kTimeOfClose;
-    options.take_over = session_.arguments().Has("take-over");
-    std::error_code error;
-    const bool left = fs::exists(folder_, error);
-    absl::StatusOr<Store> store = Store::Open(folder_, options);
-    if (left && absl::IsFailedPrecondition(store.status())) {
-      // Another one has written there since: nothing in it is the only one.
-      fs::remove_all(folder_, error);
-      store = Store::Open(folder_, options);
-    }
-    if (absl::IsFailedPrecondition(store.status()) && !options.take_over &&
-        absl::StrContains(store.status().message(), "may still be training")) {
-      return WithHint(store.status(),
-                      "where nothing runs there any more: --take-over");
-    }
-    if (!store.ok()) return store.status();
-    return std::optional<Store>(*std::move(store));
-  }
-
-  // Until all of it is there, or Ctrl-C.
-  static absl::Status Await(Store& store) {
-    while (true) {
-      const absl::Status there = store.WaitReplicated(kLook);
-      if (!absl::IsDeadlineExceeded(there)) return there;
-      if (Interrupted()) return absl::CancelledError("interrupted");
-    }
-  }
-
-  void Remove() const {
-    std::error_code error;
-    fs::remove_all(folder_, error);
-    if (error) session_.Note(folder_ + " stays: " + error.message());
-  }
-
- private:
-  static constexpr absl::Duration kLook = absl::Milliseconds(200);
-  static constexpr absl::Duration kTimeOfClose = absl::Seconds(10);
-
-  absl::Status FindFolder() {
-    const char* const named = std::getenv("XDG_CACHE_HOME");
-    const char* const home = std::getenv("HOME");
-    fs::path root;
-    if (named != nullptr && *named == '/') {
-      root = named;
-    } else if (home != nullptr && *home == '/') {
-      root = fs::path(home) / ".cache";
-    } else {
-      return WithHint(
-          absl::FailedPreconditionError(
-              "a copy to an object store needs a folder on its way there"),
-          "set XDG_CACHE_HOME");
-    }
-    root /= "ckptree";
-    std::error_code error;
-    fs::create_directories(root, error);
-    if (error) {
-      return WithHint(
-          absl::FailedPreconditionError(
-              absl::StrFormat("%s, where a copy to an object store lies on its "
-                              "way, cannot be made: %s",
-                              root.string(), error.message())),
-          "set XDG_CACHE_HOME to a folder that this user may write to");
-    }
-    folder_ =
-        root / absl::StrFormat("copy-%016x", std::hash<std::string>()(to_));
-    return absl::OkStatus();
-  }
-
-  Session& session_;
-  const std::string to_;
-  std::string folder_;
-};
 
 Table CopyTable(const CopyReport& report, const TableOptions& options) {
   Table table;
@@ -300,6 +190,12 @@ absl::StatusOr<std::vector<StepSelector>> WantedSteps(
   return steps;
 }
 
+void NoteInterrupted(Session& session, std::uint64_t copied) {
+  session.Note(absl::StrFormat(
+      "interrupted: %s copied, none in part; the same command goes on",
+      CountText(copied, "step was", "steps were")));
+}
+
 absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
                            const std::vector<std::string>& revs, bool overwrite,
                            bool backup) {
@@ -332,10 +228,17 @@ absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
     options.steps = *std::move(steps);
   }
   FarDestination far(session, to);
+  // What is on its way to an object store is left so that the same command goes
+  // on, also while it is opened and closed.
+  std::optional<Interruptible> interruptible;
+  if (is_far) interruptible.emplace();
   absl::StatusOr<std::optional<Store>> store =
       is_far ? far.Open(options.dry_run)
              : OpenDestination(session, to, options.dry_run);
-  if (!store.ok()) return store.status();
+  if (!store.ok()) {
+    if (Interrupted()) NoteInterrupted(session, 0);
+    return store.status();
+  }
   const bool ships = is_far && *store && !options.dry_run;
 
   absl::StatusOr<CopyReport> report;
@@ -343,7 +246,7 @@ absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
   {
     ProgressLine progress("copy", session.error_terminal().is_terminal &&
                                       !session.arguments().Has("quiet"));
-    Interruptible interruptible;
+    if (!is_far) interruptible.emplace();
     options.cancelled = Interrupted;
     options.on_progress = [&](std::uint64_t done, std::uint64_t total) {
       progress.Update(done, total);
@@ -357,13 +260,12 @@ absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
       if (!there.ok()) report = there;
     }
   }
+  if (!is_far) interruptible.reset();
   absl::Status closed;
   if (*store) closed = (**store).Close();
   if (ships && report.ok() && closed.ok()) far.Remove();
   if (absl::IsCancelled(report.status())) {
-    session.Note(absl::StrFormat(
-        "interrupted: %s copied, none in part; the same command goes on",
-        CountText(copied, "step was", "steps were")));
+    NoteInterrupted(session, copied);
     return report.status();
   }
   if (absl::IsAlreadyExists(report.status())) {
@@ -376,8 +278,8 @@ absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
                : "--overwrite replaces it; `ckptree -C DST show` and "
                  "`ckptree -C SRC show` say what each is");
   }
-  if (!report.ok()) return report.status();
-  if (!closed.ok()) return closed;
+  if (!report.ok()) return ships ? AtAddress(report.status()) : report.status();
+  if (!closed.ok()) return ships ? AtAddress(closed) : closed;
   for (const std::string& problem : report->problems) session.Note(problem);
   for (const Finding& finding : report->verified.findings) {
     session.Note(

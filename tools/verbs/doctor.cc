@@ -387,11 +387,19 @@ class Doctor {
       if (!fs::exists(path + end, error)) continue;
       Add("leftovers", Level::kNote,
           absl::StrFormat("%s%s is there", Escape(path), end),
-          std::string_view(end) == ".damaged"
-              ? "remove it when nothing of it is missed"
-              : "a repair was killed: run it again");
+          AdviceOnLeftover(end));
     }
     if (found_.size() == before) Add("leftovers", Level::kGood, "none");
+  }
+
+  static std::string AdviceOnLeftover(std::string_view end) {
+    if (end == ".damaged") return "remove it when nothing of it is missed";
+    // The store got its name when all was saved.
+    if (end == ".recovering") {
+      return "a recovery was killed when it had made this store: remove that "
+             "folder";
+    }
+    return "a repair was killed: run it again";
   }
 
   void LookAtClock() {
@@ -437,18 +445,62 @@ class Doctor {
 
 constexpr const char* kLevelNames[] = {"good", "note", "PROBLEM"};
 
+// True of an object store that does not answer, or answers that it may not be
+// read; not where there is no store, or a damaged one.
+bool IsOutOfReach(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kUnavailable:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Diagnosis OutOfReach(const std::string& address, const absl::Status& status) {
+  std::string advice;
+  switch (status.code()) {
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kUnavailable:
+      advice = HintOf(AtAddress(status));
+      break;
+    case absl::StatusCode::kFailedPrecondition:
+      advice = "put right what it says, and look again";
+      break;
+    default:
+      advice = "look at the credentials in the environment and at their rights";
+  }
+  return {"remote",
+          Diagnosis::Level::kProblem,
+          absl::StrFormat("%s cannot be read: %s", Escape(address),
+                          Escape(std::string(status.message()))),
+          std::move(advice),
+          {{"remote", address}, {"by_address", true}}};
+}
+
+absl::StatusOr<std::vector<Diagnosis>> Examined(Session& session) {
+  const absl::StatusOr<Store*> store = session.OpenStore();
+  if (!store.ok() && session.ByAddress() && IsOutOfReach(store.status())) {
+    return std::vector{OutOfReach(session.directory(), store.status())};
+  }
+  if (!store.ok()) return store.status();
+  // Of a store that is read by its address: where it was fetched to.
+  const StoreInfo info = (*store)->Info();
+  return Doctor(**store,
+                info.remote.empty() ? session.directory() : info.directory)
+      .Examine();
+}
+
 }  // namespace
 
 absl::StatusOr<int> RunDoctor(Session& session) {
   CKPTREE_ASSIGN_OR_RETURN(const TableOptions options,
                            ParseTableOptions(session.arguments()));
-  CKPTREE_ASSIGN_OR_RETURN(const Store* const store, session.OpenStore());
-  // Of a store that is read by its address: where it was fetched to.
-  const std::string place = store->Info().remote.empty()
-                                ? session.directory()
-                                : store->Info().directory;
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<Diagnosis> found,
-                           Doctor(*store, place).Examine());
+                           Examined(session));
   Table table;
   table.schema = "ckptree.doctor/1";
   table.rows_name = "checks";

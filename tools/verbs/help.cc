@@ -22,7 +22,7 @@ constexpr std::string_view kExitCodes =
     "0    done\n"
     "1    a negative answer, no failure: verify or repair found damage,\n"
     "     recover or repair left something out, diff found a difference\n"
-    "2    wrong usage, or it did not work\n"
+    "2    wrong usage, or it did not work; nobody answers at an address\n"
     "3    no such store, step or key\n"
     "4    another process has the store, and nothing was changed\n"
     "5    damaged data, met by any command but these\n"

@@ -72,8 +72,9 @@ struct RecoverOptions {
 // all: a folder `to`.recovering holds what is being made, and goes away also on
 // an error; what a killed recovery left there the next one takes away.
 //
-// kNotFound: there is no store at `from`. kAlreadyExists: something is at `to`,
-// or another recovery in `to`.recovering. kInvalidArgument: `to` would lie in
+// kNotFound: there is no store at `from`. kAlreadyExists: something is at `to`
+// (what the recovery that made it left beside it as it was killed goes), or
+// another recovery in `to`.recovering. kInvalidArgument: `to` would lie in
 // `from`. kUnavailable: `from` is damaged and has a live writer. kCancelled.
 CKPTREE_EXPORT absl::StatusOr<RecoverReport> Recover(
     const std::string& from, const std::string& to,

@@ -85,8 +85,10 @@ CKPTREE_EXPORT std::string_view Name(Finding::Severity severity);
 struct VerifyOptions {
   enum class Level {
     kQuick,  // Records only: rows, trees, maps, segment rows.
-    kFull,   // And every chunk that is referred to, against its digest.
-    kDeep,   // And recomputes dead lists, statistics, tables, totals.
+    kFull,   // And every chunk that is referred to, against its digest; headers
+             // and tables of segments, both copies of leaf records.
+    kDeep,   // And every file whole; recomputes dead lists, statistics, tables,
+             // totals.
   };
   Level level = Level::kFull;
   std::vector<StepSelector> steps = {};  // Empty: all.
