@@ -81,6 +81,8 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Started(
   if (const auto aside = started.GetPayload(kMovedAside)) {
     kv::Options plain;
     plain.file_system = kv_options.file_system;
+    // Which says that the store was moved.
+    engine->Close().IgnoreError();
     engine.reset();
     // What stays is in nobody's way.
     kv::RemoveTree(plain, std::string(*aside)).IgnoreError();

@@ -13,11 +13,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "ckptree/ckptree.h"
 #include "gmock/gmock.h"
@@ -238,11 +240,22 @@ TEST_F(LeftStoresTest, WhoLosesTheRaceToOneThatLivesComesAgain) {
 TEST_F(LeftStoresTest, AStoreWithNothingInItMakesRoom) {
   { Store store = Store::Open(Disk("b"), Local()).value(); }
   Ship("a");
+  std::vector<std::string> said;
+  absl::Mutex mu;
   {
-    absl::StatusOr<Store> store = Store::Open(Disk("b"), Remote());
+    StoreOptions options = Remote();
+    options.log = [&](LogSeverity, std::string_view, std::string_view message) {
+      const absl::MutexLock lock(&mu);
+      said.emplace_back(message);
+    };
+    absl::StatusOr<Store> store = Store::Open(Disk("b"), options);
     ASSERT_TRUE(store.ok()) << store.status();
     EXPECT_THAT(StepsOf(*store), ElementsAre(1));
     SaveStep(*store, 2, kSave);
+  }
+  {
+    const absl::MutexLock lock(&mu);
+    EXPECT_THAT(said, ElementsAre(HasSubstr("takes its place")));
   }
   EXPECT_THAT(DisksOf("b"), ElementsAre("b"));
   Store store = Store::Open(Disk("c"), Remote()).value();
