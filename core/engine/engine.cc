@@ -168,8 +168,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::CreateThere(
                            schema::StoreKey(), schema::EncodeStoreRecord(store),
                            std::move(batch)));
   engine->store_ = std::move(store);
-  CKPTREE_RETURN_IF_ERROR(engine->Start(std::move(database), kv_options));
-  return engine;
+  return Started(std::move(engine), std::move(database), kv_options);
 }
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
@@ -180,6 +179,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
   // Where there is no memory, not even a thread can be started.
   absl::StatusOr<std::shared_ptr<Engine>> opened = GuardedResult(
       "opening the store", [&] { return OpenThere(directory, options); });
+  if (MadeRoom(opened.status())) opened = OpenThere(directory, options);
   if (options.store.read_only) {
     // What a writer takes away while we look seems to be damage:
     // it is damage where it is the same when looked at again.
@@ -203,6 +203,10 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
     CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Replicator> remote,
                              Connect(directory, options, /*fetch=*/false));
     opened = CreateThere(directory, options, std::move(remote));
+    if (MadeRoom(opened.status())) {
+      opened = OpenThere(directory, options);
+      continue;
+    }
     if (opened.ok() || (!absl::IsAlreadyExists(opened.status()) &&
                         !absl::IsInvalidArgument(opened.status()))) {
       break;
@@ -251,7 +255,8 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenThere(
     absl::MutexLock lock(&engine->mu_);
     engine->warnings_ = findings.damage;
   }
-  CKPTREE_RETURN_IF_ERROR(engine->Start(std::move(database), kv_options));
+  CKPTREE_ASSIGN_OR_RETURN(
+      engine, Started(std::move(engine), std::move(database), kv_options));
   CKPTREE_RETURN_IF_ERROR(engine->LookAgainFor(findings.damage));
   return engine;
 }
@@ -358,8 +363,7 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   context.most_in_flight = options_.max_saves_in_flight;
   context.on_removed = [this] { collector_->Notify(); };
   if (replicator_ != nullptr) {
-    CKPTREE_RETURN_IF_ERROR(replicator_->Begin(
-        database_.get(), store_.uuid, context.highest_version, &logger_));
+    CKPTREE_RETURN_IF_ERROR(BeginShipping(context.highest_version));
     if (options_.durable == Durable::kRemote) {
       context.on_committed = [this](std::uint64_t version) {
         return replicator_->WaitForVersion(version, options_.remote_timeout);
@@ -471,7 +475,7 @@ absl::Status Engine::Refresh() {
   CKPTREE_RETURN_IF_ERROR(CheckUsable());
   CacheTurn turn;  // Until what it brought is read.
   if (!address_.empty()) {
-    const RemoteAttendant attendant(trouble_, options_.cancelled);
+    const RemoteAttendant attendant(trouble_, HadEnough());
     CKPTREE_ASSIGN_OR_RETURN(
         turn, AdvanceCache(cached_, PlainKvOptions({.store = options_})));
   }

@@ -127,6 +127,9 @@ class Engine {
   // Of such a store: see CheckIndexes().
   absl::Status CheckIndexesThere(std::vector<std::string>* found) const;
   Replicator* replicator() { return replicator_.get(); }  // Null: no remote.
+  // Refresh() of an address, which else waits as long as that may take, ends
+  // with kCancelled where it is silent for so long. Before it is shared.
+  void SetPatience(absl::Duration patience) { patience_ = patience; }
   absl::Status Refresh();
   absl::Status Close();
 
@@ -164,6 +167,16 @@ class Engine {
   // Nothing without a remote.
   static absl::StatusOr<std::shared_ptr<Replicator>> Connect(
       const std::string& directory, const EngineOptions& options, bool fetch);
+  // Of Start(): moves a directory that holds nothing aside where another store
+  // is at its remote.
+  absl::Status BeginShipping(std::uint64_t highest_version);
+  // Start(); removes what was moved aside by it, and then says so.
+  static absl::StatusOr<std::shared_ptr<Engine>> Started(
+      std::shared_ptr<Engine> engine, std::unique_ptr<kv::Database> database,
+      const kv::Options& kv_options);
+  // StoreOptions::cancelled, or that the patience is at its end.
+  std::function<bool()> HadEnough() const;
+  static bool MadeRoom(const absl::Status& status);
   // From now on each commit of the database that is opened is noted.
   void ShipTo(std::shared_ptr<Replicator> remote, kv::Options* kv_options);
   // Which of the damage that the open found is left, behind what its remote had
@@ -201,6 +214,7 @@ class Engine {
   std::string address_;
   CachedStore cached_;                      // The directory of an address.
   std::shared_ptr<RemoteTrouble> trouble_;  // Of an address.
+  absl::Duration patience_ = absl::InfiniteDuration();  // Likewise.
   std::shared_ptr<Replicator> replicator_;  // Outlives the database.
   std::unique_ptr<kv::Database> database_;  // Outlives writer_ and trees_.
   std::unique_ptr<Retention> retention_;

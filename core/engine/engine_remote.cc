@@ -2,11 +2,18 @@
 
 // Of an engine: what has to do with an object store.
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "core/engine/engine.h"
@@ -14,12 +21,20 @@
 #include "core/remote/index_check.h"
 #include "core/verify/unnamed_versions.h"
 #include "core/version/open_check.h"
+#include "kv/conditional_put.h"
+#include "kv/file_system.h"
+#include "kv/store_directory.h"
 
 namespace ckptree::internal {
 namespace {
 
 // Of all requests for indexes; each has a deadline, too.
 constexpr absl::Duration kTimeOfCheck = absl::Minutes(30);
+// Of a status: where the directory was moved to, in whose place another may
+// come.
+constexpr char kMovedAside[] = "ckptree/moved-aside";
+// Behind its name, then. A crash leaves it; there is no step in it.
+constexpr char kAside[] = ".unused-";
 
 }  // namespace
 
@@ -41,6 +56,53 @@ absl::StatusOr<std::shared_ptr<Replicator>> Engine::Connect(
   if (options.store.remote.empty()) return nullptr;
   return Replicator::Make(directory, options.store, PlainKvOptions(options),
                           fetch);
+}
+
+// The lock is held: what nothing was saved to now stays so, as nobody commits
+// to a store that was moved.
+absl::Status Engine::BeginShipping(std::uint64_t highest_version) {
+  absl::Status begun = replicator_->Begin(database_.get(), store_.uuid,
+                                          highest_version, &logger_);
+  if (begun.ok() || !replicator_->holds_nothing()) return begun;
+  const std::string here = kv::AbsolutePath(directory_);
+  const std::string aside = absl::StrCat(here, kAside, kv::NewWriteId());
+  CKPTREE_RETURN_IF_ERROR(kv::RenameFile(kv_options_, here, aside));
+  logger_.Log(LogSeverity::kWarning, "remote",
+              absl::StrFormat("%s; %s had no step, and what is in %s takes its "
+                              "place",
+                              std::string(begun.message()), directory_,
+                              options_.remote));
+  begun.SetPayload(kMovedAside, absl::Cord(aside));
+  return begun;
+}
+
+absl::StatusOr<std::shared_ptr<Engine>> Engine::Started(
+    std::shared_ptr<Engine> engine, std::unique_ptr<kv::Database> database,
+    const kv::Options& kv_options) {
+  absl::Status started = engine->Start(std::move(database), kv_options);
+  if (started.ok()) return engine;
+  if (const auto aside = started.GetPayload(kMovedAside)) {
+    kv::Options plain;
+    plain.file_system = kv_options.file_system;
+    // Which says that the store was moved.
+    engine->Close().IgnoreError();
+    engine.reset();
+    // What stays is in nobody's way.
+    kv::RemoveTree(plain, std::string(*aside)).IgnoreError();
+  }
+  return started;
+}
+
+std::function<bool()> Engine::HadEnough() const {
+  if (patience_ == absl::InfiniteDuration()) return options_.cancelled;
+  return
+      [trouble = trouble_, patience = patience_, asked = options_.cancelled] {
+        return trouble->silent() >= patience || (asked && asked());
+      };
+}
+
+bool Engine::MadeRoom(const absl::Status& status) {
+  return status.GetPayload(kMovedAside).has_value();
 }
 
 void Engine::ShipTo(std::shared_ptr<Replicator> remote,

@@ -102,7 +102,8 @@ absl::StatusOr<std::shared_ptr<RankRemote>> RemoteOf(
       kv::OpenObjectStore(options.store.remote, {},
                           kv::Call::Within(absl::Minutes(1))));
   return std::make_shared<RankRemote>(std::move(store), replicator.uuid(),
-                                      options.job, replicator.era());
+                                      options.job, replicator.era(),
+                                      options.deadline);
 }
 
 // The step of one Begin().

@@ -235,12 +235,13 @@ void MailWriter::Close() {
 }
 
 void MailWriter::Beat() {
-  {
-    const absl::MutexLock lock(&mu_);
-    const bool waiting = !kept_.empty() || !unsure_.empty();
-    const absl::Duration pause = waiting ? std::min(beat_, kRetry) : beat_;
-    if (kv::MonotonicNow() - last_ < pause) return;
-  }
+  // Who writes now says as much.
+  if (!mu_.TryLock()) return;
+  const bool waiting = !kept_.empty() || !unsure_.empty();
+  const absl::Duration pause = waiting ? std::min(beat_, kRetry) : beat_;
+  const bool due = kv::MonotonicNow() - last_ >= pause;
+  mu_.Unlock();
+  if (!due) return;
   // Who is not heard counts as lost: nothing better can be done about it.
   schema::RankMail beat;
   beat.kind = schema::MailKind::kBeat;

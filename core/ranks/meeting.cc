@@ -66,8 +66,8 @@ absl::Status Meeting::FindPlace() {
       const std::optional<std::uint64_t> era,
       RankRemote::NewestEra(*store_, there->uuid, options_.job));
   if (!era.has_value()) return absl::OkStatus();
-  remote_ =
-      std::make_shared<RankRemote>(store_, there->uuid, options_.job, *era);
+  remote_ = std::make_shared<RankRemote>(store_, there->uuid, options_.job,
+                                         *era, options_.deadline);
   place_ = remote_;
   return absl::OkStatus();
 }

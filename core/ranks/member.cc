@@ -134,7 +134,10 @@ absl::StatusOr<std::unique_ptr<Member>> Member::Meet(
     hello.pid = static_cast<std::uint32_t>(getpid());
     hello.code = static_cast<std::uint32_t>(engine.status().raw_code());
     hello.text = std::string(engine.status().message());
-    if (engine.ok()) hello.uuid = (*engine)->store_record().uuid;
+    if (engine.ok()) {
+      hello.uuid = (*engine)->store_record().uuid;
+      (*engine)->SetPatience(options.deadline);
+    }
     const std::string box = RankBox(hello.rank, nonce);
     auto own = std::make_unique<MailWriter>(
         meeting.place()->Write(box),

@@ -56,7 +56,7 @@ absl::StatusOr<bool> RefreshUntil(
       if (there) return true;
       if (!waits) return false;
     }
-    if (!waits) return read;
+    if (!waits || absl::IsCancelled(read)) return read;
     CKPTREE_RETURN_IF_ERROR(check());
     absl::SleepFor(pause);
     pause = std::min(2 * pause, absl::Milliseconds(100));

@@ -28,15 +28,11 @@
 namespace ckptree::internal {
 namespace {
 
-// Of one request for a message, with all its repetitions.
-constexpr absl::Duration kMessageTime = absl::Seconds(20);
 // Of a record, and its length before it.
 constexpr std::size_t kMostRecordBytes = (std::size_t{1} << 20) + 4;
 // Of a mailbox of which one record was there, at the same time.
 constexpr std::size_t kMostReads = 16;
 constexpr std::size_t kDeletedAtOnce = 1000;
-
-kv::Call MessageCall() { return kv::Call::Within(kMessageTime); }
 
 std::string OpenPrefix(const std::string& uuid, const std::string& job) {
   return absl::StrFormat("%s/attempt/open-%s/", HexOf(uuid), job);
@@ -48,9 +44,17 @@ std::string RecordName(const std::string& folder, std::uint64_t number) {
   return absl::StrFormat("%s/%010d", folder, number);
 }
 
-absl::Status PutBytes(kv::ObjectStore& store, const std::string& name,
-                      const std::string& bytes) {
-  return store.Put(name, BytesOf(bytes), MessageCall());
+absl::Status FindNewestEra(kv::ObjectStore& store, const std::string& prefix,
+                           const kv::Call& call,
+                           std::optional<std::uint64_t>* newest) {
+  return ForEachObject(
+      store, prefix, [&call] { return call; },
+      [&](const kv::ObjectInfo& info) {
+        std::uint64_t era = 0;
+        if (absl::SimpleAtoi(info.name.substr(prefix.size()), &era)) {
+          *newest = std::max(newest->value_or(0), era);
+        }
+      });
 }
 
 // Each record is an object, whose number is used for no other bytes: a request
@@ -59,9 +63,11 @@ class ObjectSink : public MailSink {
  public:
   // `sign`: an object that says that there is such a mailbox, made once its
   // first record is there.
-  ObjectSink(std::shared_ptr<kv::ObjectStore> store, std::string folder,
+  ObjectSink(std::shared_ptr<kv::ObjectStore> store,
+             std::shared_ptr<MessageCalls> calls, std::string folder,
              std::string sign)
       : store_(std::move(store)),
+        calls_(std::move(calls)),
         folder_(std::move(folder)),
         sign_(std::move(sign)) {}
 
@@ -86,21 +92,28 @@ class ObjectSink : public MailSink {
     }
     if (names.empty()) return;
     // What stays is in nobody's way: the cleaner of the next era finds it.
-    if (store_->Delete(names, MessageCall()).ok()) {
+    const absl::Status deleted = calls_->Make(
+        [&](const kv::Call& call) { return store_->Delete(names, call); });
+    if (deleted.ok()) {
       forgotten_ = std::max<std::uint64_t>(forgotten_, 1) + names.size();
     }
   }
 
  private:
   absl::Status Put(const std::string& record) {
-    CKPTREE_RETURN_IF_ERROR(
-        PutBytes(*store_, RecordName(folder_, number_), record));
-    if (number_ == 0) CKPTREE_RETURN_IF_ERROR(PutBytes(*store_, sign_, "1"));
+    CKPTREE_RETURN_IF_ERROR(PutBytes(RecordName(folder_, number_), record));
+    if (number_ == 0) CKPTREE_RETURN_IF_ERROR(PutBytes(sign_, "1"));
     ++number_;
     return absl::OkStatus();
   }
+  absl::Status PutBytes(const std::string& name, const std::string& bytes) {
+    return calls_->Make([&](const kv::Call& call) {
+      return store_->Put(name, BytesOf(bytes), call);
+    });
+  }
 
   const std::shared_ptr<kv::ObjectStore> store_;
+  const std::shared_ptr<MessageCalls> calls_;
   const std::string folder_;
   const std::string sign_;
   std::uint64_t number_ = 0;  // Of the next record.
@@ -109,12 +122,15 @@ class ObjectSink : public MailSink {
 
 class ObjectSource : public MailSource {
  public:
-  ObjectSource(std::shared_ptr<kv::ObjectStore> store, std::string folder,
-               std::string uuid, std::string job, std::uint64_t era)
+  // `signs`: begins the names of objects that say that there is a coordinator
+  // of that job.
+  ObjectSource(std::shared_ptr<kv::ObjectStore> store,
+               std::shared_ptr<MessageCalls> calls, std::string folder,
+               std::string signs, std::uint64_t era)
       : store_(std::move(store)),
+        calls_(std::move(calls)),
         folder_(std::move(folder)),
-        uuid_(std::move(uuid)),
-        job_(std::move(job)),
+        signs_(std::move(signs)),
         era_(era) {}
 
   absl::StatusOr<std::vector<schema::RankMail>> Poll() override {
@@ -127,8 +143,10 @@ class ObjectSource : public MailSource {
       RunOnDiskThreads(count, [&] {
         for (std::size_t i = next++; i < count; i = next++) {
           found[i] = GuardedResult("reading a mailbox", [&] {
-            return GetObject(*store_, RecordName(folder_, number_ + i),
-                             kMostRecordBytes, MessageCall());
+            return calls_->Make([&](const kv::Call& call) {
+              return GetObject(*store_, RecordName(folder_, number_ + i),
+                               kMostRecordBytes, call);
+            });
           });
         }
       });
@@ -146,16 +164,19 @@ class ObjectSource : public MailSource {
   }
 
   bool StillThere() override {
-    const auto newest = RankRemote::NewestEra(*store_, uuid_, job_);
+    std::optional<std::uint64_t> newest;
+    const absl::Status found = calls_->Make([&](const kv::Call& call) {
+      return FindNewestEra(*store_, signs_, call, &newest);
+    });
     // Of a store that does not answer nothing is known.
-    return !newest.ok() || !newest->has_value() || **newest <= era_;
+    return !found.ok() || !newest.has_value() || *newest <= era_;
   }
 
  private:
   const std::shared_ptr<kv::ObjectStore> store_;
+  const std::shared_ptr<MessageCalls> calls_;
   const std::string folder_;
-  const std::string uuid_;
-  const std::string job_;
+  const std::string signs_;
   const std::uint64_t era_;
   std::uint64_t number_ = 0;  // Of the next record.
 };
@@ -163,8 +184,10 @@ class ObjectSource : public MailSource {
 }  // namespace
 
 RankRemote::RankRemote(std::shared_ptr<kv::ObjectStore> store, std::string uuid,
-                       std::string job, std::uint64_t era)
+                       std::string job, std::uint64_t era,
+                       absl::Duration deadline)
     : store_(std::move(store)),
+      calls_(std::make_shared<MessageCalls>(deadline)),
       uuid_(std::move(uuid)),
       job_(std::move(job)),
       era_(era),
@@ -173,15 +196,10 @@ RankRemote::RankRemote(std::shared_ptr<kv::ObjectStore> store, std::string uuid,
 
 absl::StatusOr<std::optional<std::uint64_t>> RankRemote::NewestEra(
     kv::ObjectStore& store, const std::string& uuid, const std::string& job) {
-  const std::string prefix = OpenPrefix(uuid, job);
   std::optional<std::uint64_t> newest;
-  CKPTREE_RETURN_IF_ERROR(ForEachObject(
-      store, prefix, MessageCall, [&](const kv::ObjectInfo& info) {
-        std::uint64_t era = 0;
-        if (absl::SimpleAtoi(info.name.substr(prefix.size()), &era)) {
-          newest = std::max(newest.value_or(0), era);
-        }
-      }));
+  CKPTREE_RETURN_IF_ERROR(FindNewestEra(store, OpenPrefix(uuid, job),
+                                        kv::Call::Within(MessageCalls::kMost),
+                                        &newest));
   return newest;
 }
 
@@ -192,23 +210,27 @@ std::string RankRemote::PartName(std::string_view attempt, std::uint32_t rank,
 
 std::unique_ptr<MailSink> RankRemote::Write(const std::string& box) {
   return std::make_unique<ObjectSink>(
-      store_, absl::StrFormat("%sbox/%s", above_, box),
+      store_, calls_, absl::StrFormat("%sbox/%s", above_, box),
       box == kCoordinatorBox ? OpenPrefix(uuid_, job_) + EraText(era_)
                              : absl::StrFormat("%srank/%s", above_, box));
 }
 
 std::unique_ptr<MailSource> RankRemote::Read(const std::string& box) {
   return std::make_unique<ObjectSource>(
-      store_, absl::StrFormat("%sbox/%s", above_, box), uuid_, job_, era_);
+      store_, calls_, absl::StrFormat("%sbox/%s", above_, box),
+      OpenPrefix(uuid_, job_), era_);
 }
 
 absl::StatusOr<std::vector<std::string>> RankRemote::List() {
   const std::string prefix = above_ + "rank/";
   std::vector<std::string> names;
-  CKPTREE_RETURN_IF_ERROR(ForEachObject(
-      *store_, prefix, MessageCall, [&](const kv::ObjectInfo& info) {
-        names.push_back(info.name.substr(prefix.size()));
-      }));
+  CKPTREE_RETURN_IF_ERROR(calls_->Make([&](const kv::Call& call) {
+    return ForEachObject(
+        *store_, prefix, [&call] { return call; },
+        [&](const kv::ObjectInfo& info) {
+          names.push_back(info.name.substr(prefix.size()));
+        });
+  }));
   return names;
 }
 

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/ranks/mailbox.h"
+#include "core/ranks/message_calls.h"
 #include "kv/object_store.h"
 
 namespace ckptree::internal {
@@ -42,9 +43,10 @@ inline constexpr MailPace kPaceOfRequests = {
 // Thread-safe.
 class RankRemote : public MailPlace {
  public:
-  // `uuid`: 16 bytes.
+  // `uuid`: 16 bytes; `deadline`: of its ranks.
   RankRemote(std::shared_ptr<kv::ObjectStore> store, std::string uuid,
-             std::string job, std::uint64_t era);
+             std::string job, std::uint64_t era,
+             absl::Duration deadline = absl::InfiniteDuration());
 
   // Of the newest coordinator of that job; nothing: none was there.
   static absl::StatusOr<std::optional<std::uint64_t>> NewestEra(
@@ -66,6 +68,7 @@ class RankRemote : public MailPlace {
 
  private:
   const std::shared_ptr<kv::ObjectStore> store_;
+  const std::shared_ptr<MessageCalls> calls_;
   const std::string uuid_;
   const std::string job_;
   const std::uint64_t era_;

@@ -36,6 +36,7 @@
 #include "base/status_macros.h"
 #include "core/remote/chain.h"
 #include "core/remote/chain_rows.h"
+#include "core/remote/left_stores.h"
 #include "core/remote/mirror.h"
 #include "core/remote/remote_objects.h"
 #include "core/remote/remote_segments.h"
@@ -315,8 +316,9 @@ bool IsRemoteAddress(const std::string& where) {
   constexpr std::string_view kFile = "file://";
   if (!where.starts_with(kFile)) return false;
   std::error_code error;
-  return fs::is_regular_file(
-      kv::Join(where.substr(kFile.size()), kRemoteStoreName), error);
+  const std::string folder = where.substr(kFile.size());
+  return fs::is_regular_file(kv::Join(folder, kRemoteStoreName), error) ||
+         HasLeftStore(folder);
 }
 
 namespace {
@@ -378,8 +380,9 @@ absl::StatusOr<CachedStore> CacheOf(const std::string& address,
   const kv::Call first = kv::Call::Within(kTimeOfFirstLook);
   CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<kv::ObjectStore> store,
                            OpenAttended(address, trouble, first));
-  CKPTREE_ASSIGN_OR_RETURN(const std::optional<schema::RemoteStore> there,
-                           FindRemoteStore(*store, first));
+  CKPTREE_ASSIGN_OR_RETURN(const AtAddress look, LookAtAddress(*store, first));
+  if (!look.left.empty()) return NameIsGone(address, look);
+  const std::optional<schema::RemoteStore>& there = look.store;
   if (!there.has_value()) {
     return absl::NotFoundError(
         absl::StrFormat("there is no store in %s", address));

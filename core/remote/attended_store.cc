@@ -2,6 +2,7 @@
 
 #include "core/remote/attended_store.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -138,6 +139,15 @@ absl::Status RemoteTrouble::Now() const {
 absl::Status RemoteTrouble::now() const {
   const absl::MutexLock lock(&mu_);
   return Now();
+}
+
+absl::Duration RemoteTrouble::silent() const {
+  const absl::MutexLock lock(&mu_);
+  absl::Time since = since_.value_or(absl::InfiniteFuture());
+  if (!waiting_.empty()) {
+    since = std::min(since, waiting_.begin()->second.since);
+  }
+  return std::max(kv::MonotonicNow() - since, absl::ZeroDuration());
 }
 
 std::optional<std::string> RemoteTrouble::ToTell() {

@@ -50,6 +50,8 @@ class RemoteTrouble {
 
   // OK, or what it is.
   absl::Status now() const;
+  // Since when nothing was answered that was asked.
+  absl::Duration silent() const;
   // Whether it was logged, and lasts.
   bool told() const {
     const absl::MutexLock lock(&mu_);

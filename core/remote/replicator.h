@@ -74,6 +74,11 @@ class Replicator {
   absl::Status Begin(kv::Database* database, const std::string& uuid,
                      std::uint64_t highest_version, const Logger* logger);
 
+  // After Begin() refused a directory that has no step, no settings and no file
+  // of others, and of which nothing was shipped: an empty one, which gets what
+  // is there, may take its place.
+  bool holds_nothing() const { return holds_nothing_; }
+
   // Until all that was committed so far, or in the save of that version, is
   // there. kDeadlineExceeded: it goes on. kFailedPrecondition: fenced.
   absl::Status WaitForAll(absl::Duration timeout);
@@ -117,6 +122,9 @@ class Replicator {
     schema::RemoteCommit commit;
   };
 
+  absl::StatusOr<std::optional<schema::RemoteStore>> FindStore(
+      const kv::Call& call);
+  absl::Status Refused(const std::string& why);
   absl::Status TakeOver(std::uint64_t ordinal, const kv::Call& call);
   // What the directory lost and the object store has, once it is taken over.
   absl::Status FetchBack(const std::stop_token& cancelled);
@@ -160,12 +168,15 @@ class Replicator {
   const std::string directory_;
   const std::shared_ptr<RemoteSpares> spares_;
   const kv::Options kv_options_;
+  const LogSink log_;
   const std::function<bool()> cancelled_;
   const bool take_over_;
   const bool waited_for_;  // Saves are done when they are there.
   const absl::Duration grace_;
   std::string uuid_;
   bool proven_ = false;  // It creates conditionally.
+  std::uint64_t highest_version_ = 0;
+  bool holds_nothing_ = false;
   std::uint64_t era_ = 0;
   LocalNote note_;
   std::vector<std::string> fetched_without_;  // What was damaged there.

@@ -28,13 +28,17 @@
 #include "core/remote/cleaner.h"
 #include "core/remote/early_uploads.h"
 #include "core/remote/fetch_back.h"
+#include "core/remote/left_stores.h"
 #include "core/remote/mirror.h"
 #include "core/remote/own_ships.h"
 #include "core/remote/remote_objects.h"
 #include "core/remote/replicator.h"
+#include "core/version/catalog.h"
 #include "kv/conditional_put.h"
+#include "kv/iterator.h"
 #include "kv/monotonic.h"
 #include "kv/store_directory.h"
+#include "schema/keys.h"
 #include "schema/remote_record.h"
 
 namespace ckptree::internal {
@@ -97,7 +101,7 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
                                                   options, kv_options, trouble,
                                                   std::move(attendant)));
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<schema::RemoteStore> there,
-                           FindRemoteStore(*made->store_, call));
+                           made->FindStore(call));
   if (there.has_value()) made->uuid_ = there->uuid;
   if (!fetch && !there.has_value()) {
     // Before a directory is made that could not be shipped.
@@ -143,6 +147,32 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
                                      kv_options, &made->fetched_without_));
   CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options, directory, made->note_));
   return made;
+}
+
+// A directory of the store that is left there puts its name back in Begin().
+absl::StatusOr<std::optional<schema::RemoteStore>> Replicator::FindStore(
+    const kv::Call& call) {
+  CKPTREE_ASSIGN_OR_RETURN(const AtAddress found, LookAtAddress(*store_, call));
+  if (found.store.has_value() || found.left.empty()) return found.store;
+  const auto own = kv::UuidOfStore(kv_options_, directory_);
+  if (own.has_value() &&
+      found.Has(HexOf(std::string(own->begin(), own->end())))) {
+    return std::nullopt;
+  }
+  const LeftStore* const left = found.TheOne();
+  if (left == nullptr || !take_over_) {
+    return NameIsGone(store_->address(), found);
+  }
+  CKPTREE_RETURN_IF_ERROR(kv::ProveConditionalPut(*store_, left->uuid, call));
+  CKPTREE_ASSIGN_OR_RETURN(const bool put, PutNameBack(*store_, found, call));
+  if (put) {
+    Logger(log_).Log(
+        LogSeverity::kWarning, "remote",
+        absl::StrFormat("%s had lost the object '%s'; the only store whose "
+                        "objects are there is %s, and it is named again",
+                        store_->address(), kRemoteStoreName, left->uuid));
+  }
+  return FindRemoteStore(*store_, call);
 }
 
 std::string Replicator::ClaimName() const { return HexOf(uuid_) + "/claim"; }
@@ -221,8 +251,9 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
   logger_ = logger;
   const kv::Call call = kv::Call::Within(kOpenTime);
   CKPTREE_ASSIGN_OR_RETURN(note_, ReadLocalNote(kv_options_, directory_));
+  highest_version_ = highest_version;
   if (!note_.fenced.empty()) {
-    return absl::FailedPreconditionError(absl::StrFormat(
+    return Refused(absl::StrFormat(
         "%s goes on no more: %s. Open it without a remote to read it; an empty "
         "directory with this remote fetches the store from there",
         directory_, note_.fenced));
@@ -255,7 +286,7 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
         kv::ProveConditionalPut(*store_, HexOf(uuid_), call));
   }
   if (uuid_ != uuid) {
-    return absl::FailedPreconditionError(absl::StrFormat(
+    return Refused(absl::StrFormat(
         "%s holds the store %s, and %s is the store %s: give it an address of "
         "its own",
         store_->address(), HexOf(uuid_), directory_, HexOf(uuid)));
@@ -305,6 +336,35 @@ absl::Status Replicator::FetchBack(const std::stop_token& cancelled) {
   return absl::OkStatus();
 }
 
+// What nothing was ever saved to, and nothing was shipped from, is as good as
+// an empty directory.
+absl::Status Replicator::Refused(const std::string& why) {
+  const auto unused = [this]() -> absl::StatusOr<bool> {
+    if (highest_version_ != 0 || !note_.from.empty() || !note_.tracks) {
+      return false;
+    }
+    for (const NotedShips& ships : note_.ships) {
+      if (ships.shipped.at != 0 || ships.announced.at != 0) return false;
+    }
+    // But for what each store is begun with.
+    CKPTREE_ASSIGN_OR_RETURN(kv::Iterator rows,
+                             database_->Scan(schema::Space::kRecords, "", ""));
+    const std::string branch = schema::BranchKey(kMainBranch);
+    for (; rows.Valid(); rows.Next()) {
+      if (rows.key() != schema::StoreKey() && rows.key() != branch) {
+        return false;
+      }
+    }
+    CKPTREE_RETURN_IF_ERROR(rows.status());
+    CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory found,
+                             kv::LookAt(kv::AbsolutePath(directory_)));
+    return found.foreign.empty();
+  }();
+  CKPTREE_RETURN_IF_ERROR(unused.status());
+  holds_nothing_ = *unused;
+  return absl::FailedPreconditionError(why);
+}
+
 // Of a directory that is a copy of another one, which it was moved from: it
 // goes on in its place where that one shipped nothing that this one lacks.
 absl::StatusOr<std::optional<std::uint64_t>> Replicator::PlaceOfMoved(
@@ -344,9 +404,13 @@ absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
             ? rows.Read(chain_.get(), *store_, call, pass,
                         [] { return absl::OkStatus(); })
             : rows.ReadOn(chain_.get(), *store_, call, pass));
-    CKPTREE_ASSIGN_OR_RETURN(
-        const std::optional<std::uint64_t> known,
-        rows.PlaceOf(local, directory_, store_->address(), ordinal));
+    const absl::StatusOr<std::optional<std::uint64_t>> place_of =
+        rows.PlaceOf(local, directory_, store_->address(), ordinal);
+    if (absl::IsFailedPrecondition(place_of.status())) {
+      return Refused(std::string(place_of.status().message()));
+    }
+    CKPTREE_RETURN_IF_ERROR(place_of.status());
+    const std::optional<std::uint64_t> known = *place_of;
     CKPTREE_ASSIGN_OR_RETURN(
         newest, ReadShip(*store_, uuid_, rows.ShippedAt(local), call));
     CKPTREE_ASSIGN_OR_RETURN(
@@ -379,7 +443,7 @@ absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
       place = *moved;
       return absl::OkStatus();
     }
-    return absl::FailedPreconditionError(absl::StrFormat(
+    return Refused(absl::StrFormat(
         "%s and %s are the same store and differ in %d rows, and neither is "
         "known to have come from the other: nothing is shipped. An empty "
         "directory with this remote fetches the store from there",

@@ -67,6 +67,8 @@ class Ranks:
         copies and writes says so, however long that takes.
     open_deadline : float
         Seconds that opening waits for the other ranks, which may start later.
+        Where rank 0 is refused the store, it alone is told why at once; the
+        others wait that long for it.
     shared_folder : bool
         All ranks see the folder of the store. False: each has a directory of
         its own, as on hosts that share none, and they meet in the store's

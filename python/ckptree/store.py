@@ -142,12 +142,18 @@ class Store(Reporting, Closing):
         segments comes back when it is opened, and array bytes that are damaged
         in it are read there. With ranks, rank 0 ships what all save. "": none.
     durable : {"local", "remote"}
-        Where a step is once its save is done.
+        Where a step is once its save is done. Of saves alone: what tag(),
+        delete() and the like changed is on the disk when they return, and
+        follows there; wait_replicated() waits for it.
     take_over : bool
         Also where another process wrote to the remote less than ten minutes ago
         and did not close it: its saves fail from then on. Else a StateError.
+        Also where the remote has lost the object `store`, which says whose
+        the others are: it is made anew, where they are of one store.
     remote_timeout : float
         Seconds that a save with `durable="remote"`, and close(), wait for it.
+        Ranks that share no folder wait at most `Ranks(deadline=)` more, and
+        some requests, where it does not answer.
     remote_grace : float
         Seconds that objects in the remote stay once nothing needs them: who
         reads there for longer may meet StepGone.
@@ -571,9 +577,9 @@ class Store(Reporting, Closing):
             follow(self._engine.flush, timeout, saves, meter)
 
     def wait_replicated(self, timeout: float | None = None) -> None:
-        """Waits until every commit before this call is in the remote;
-        TimeoutError says what keeps it, StateError that there is none, or who
-        took it over.
+        """Waits until every commit before this call is in the remote, those
+        of tag(), delete() and the like among them; TimeoutError says what
+        keeps it, StateError that there is none, or who took it over.
 
         >>> with ckptree.Store(tmp / "a", remote=f"file://{tmp}/far") as near:
         ...     handle = near.save(1, {"w": np.ones(3)})
@@ -605,7 +611,7 @@ class Store(Reporting, Closing):
         """Removes steps, durably, all or none. Their bytes are freed in the
         background, or by collect(). StateError where one is pinned, or has a
         tag: with `tagged` such steps go, too, and their tags. ValueError where
-        none is named.
+        none is named. A remote follows: see wait_replicated().
 
         >>> store.delete(100)
         >>> 100 in store
@@ -620,7 +626,7 @@ class Store(Reporting, Closing):
 
     def tag(self, name: str, step: Selector, *, move: bool = False) -> None:
         """A name for a step: "@name". FileExistsError without `move` where
-        another step has it.
+        another step has it. A remote follows: see wait_replicated().
 
         >>> store.tag("good", 100)
         >>> store["@good"].step

@@ -442,7 +442,10 @@ TEST_F(ReplicatorTest, AnotherStoreIsRefused) {
   { Store store = Store::Open(Disk("a"), Remote()).value(); }
   StoreOptions local = QuietOptions();
   local.create_if_missing = true;
-  { Store store = Store::Open(Disk("b"), local).value(); }
+  {
+    Store store = Store::Open(Disk("b"), local).value();
+    SaveStep(store, 1, kSmallSave);
+  }
   const absl::Status other = Store::Open(Disk("b"), Remote()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(other)) << other;
   EXPECT_THAT(std::string(other.message()), HasSubstr("address of its own"));

@@ -67,7 +67,9 @@ enum class Coding {
             // did more: wait for the disk, or compute. Begins with kNone.
 };
 
-// What it takes for a save to be committed, of a store with a remote.
+// What it takes for a save to be committed, of a store with a remote. Of saves
+// alone: tags, pins, deletions, forks and policies are done when the disk has
+// them, and follow there; Store::WaitReplicated() waits for that.
 enum class Durable {
   kLocal,   // It is on the disk; the remote gets it behind that.
   kRemote,  // It is in the remote, too. Saves wait for that one by one.
@@ -153,7 +155,9 @@ struct StoreOptions {
   Durable durable = Durable::kLocal;
   // Open also where another process wrote to the remote less than ten minutes
   // ago and did not close it: that one's saves fail from then on. Otherwise
-  // such an open is kFailedPrecondition.
+  // such an open is kFailedPrecondition. So is one of an address that has lost
+  // the object which says whose the others are; with this the open makes it
+  // anew, where there is one store.
   bool take_over = false;
   // How long a save that is durable in the remote, and Close(), wait for it.
   absl::Duration remote_timeout = absl::Minutes(10);

@@ -54,9 +54,12 @@ struct RankOptions {
   // How long a rank may say nothing before it counts as lost: the others wait
   // no longer, the step fails on all ranks, and the next one may work again. A
   // rank that copies and writes says so, however long it takes. In a remote:
-  // many times what a request takes.
+  // many times what a request takes, which has no more than this, nor than 20
+  // seconds.
   absl::Duration deadline = absl::Minutes(5);
-  // How long Open() waits for the other ranks, which may start much later.
+  // How long Open() waits for the other ranks, which may start much later. Also
+  // where rank 0 was refused the store, which it alone is told: the others
+  // wait as if it had not come.
   absl::Duration open_deadline = absl::Minutes(10);
   // Whether all ranks see the folder of the store; the same on all of them.
   // Where they do not, they meet in store.remote: each rank has a directory of
