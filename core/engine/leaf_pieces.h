@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The leaves of a step some at a time, for who shows the first before the last
-// are read.
+// The leaves of a step some at a time, to show the first before the last are
+// read.
 
 #ifndef CKPTREE_CORE_ENGINE_LEAF_PIECES_H_
 #define CKPTREE_CORE_ENGINE_LEAF_PIECES_H_

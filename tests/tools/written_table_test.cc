@@ -294,6 +294,9 @@ TEST_F(LongStepTest, VerbsShowAllOfIt) {
   EXPECT_THAT(ls.out, HasSubstr("\nleaf19999  float32"));
   const Json of_ls = Json::parse(Run({"-C", path_, "ls", "--json"}).out);
   EXPECT_EQ(of_ls["leaves"].size(), kLeaves);
+  const Result blame = Run({"-C", path_, "blame"});
+  EXPECT_EQ(Lines(blame.out), kLeaves + 1);
+  EXPECT_THAT(blame.out, HasSubstr("yes     leaf19999"));
   const Result stat = Run({"-C", path_, "stat"});
   EXPECT_EQ(Lines(stat.out), kLeaves + 2);
   EXPECT_THAT(stat.out, HasSubstr("\n1: 20000 arrays, 20000 elements"));
