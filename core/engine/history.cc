@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/engine/blame_pieces.h"
 #include "core/engine/engine.h"
 #include "core/engine/leaf_series.h"
 #include "core/engine/step_difference.h"
@@ -101,13 +102,6 @@ absl::StatusOr<Leaves> WithDetails(const Step& step,
   }
   CKPTREE_ASSIGN_OR_RETURN(leaves.details, step.Details(asked));
   return leaves;
-}
-
-// All leaves, ties and None, in tree order.
-absl::StatusOr<Leaves> LeavesOf(const Step& step, std::string_view glob) {
-  CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafInfo> leaves, step.Leaves(glob));
-  std::erase_if(leaves, [](const LeafInfo& info) { return !HasValue(info); });
-  return WithDetails(step, std::move(leaves));
 }
 
 }  // namespace
@@ -422,9 +416,9 @@ absl::StatusOr<DiffReport> Diff(const Step& before, const Step& after,
   return report;
 }
 
-absl::StatusOr<std::vector<BlameEntry>> Blame(const Store& store,
-                                              const Step& step,
-                                              std::string_view glob) {
+namespace internal {
+
+absl::StatusOr<std::set<std::uint64_t>> ListedVersions(const Store& store) {
   std::set<std::uint64_t> listed;
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<BranchInfo> branches,
                            store.Branches());
@@ -433,17 +427,37 @@ absl::StatusOr<std::vector<BlameEntry>> Blame(const Store& store,
                              store.Steps(branch.name));
     for (const StepInfo& info : steps) listed.insert(info.version);
   }
-  CKPTREE_ASSIGN_OR_RETURN(Leaves leaves, LeavesOf(step, glob));
+  return listed;
+}
+
+absl::StatusOr<std::vector<BlameEntry>> BlameOf(
+    const Step& step, std::vector<LeafInfo> infos,
+    const std::set<std::uint64_t>& listed) {
+  // No record says of None since when.
+  std::erase_if(infos, [](const LeafInfo& info) {
+    return !HasValue(info.kind) || IsNone(info);
+  });
+  CKPTREE_ASSIGN_OR_RETURN(Leaves leaves, WithDetails(step, std::move(infos)));
   std::vector<BlameEntry> entries;
+  entries.reserve(leaves.infos.size());
   for (std::size_t i = 0; i < leaves.infos.size(); ++i) {
-    if (IsNone(leaves.infos[i])) continue;  // No record says since when.
-    BlameEntry entry;
+    BlameEntry& entry = entries.emplace_back();
     entry.leaf = std::move(leaves.infos[i]);
     entry.detail = std::move(leaves.details[i]);
     entry.listed = listed.contains(entry.detail.since_version);
-    entries.push_back(std::move(entry));
   }
   return entries;
+}
+
+}  // namespace internal
+
+absl::StatusOr<std::vector<BlameEntry>> Blame(const Store& store,
+                                              const Step& step,
+                                              std::string_view glob) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::set<std::uint64_t> listed,
+                           internal::ListedVersions(store));
+  CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafInfo> leaves, step.Leaves(glob));
+  return internal::BlameOf(step, std::move(leaves), listed);
 }
 
 }  // namespace ckptree

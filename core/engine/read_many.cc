@@ -98,8 +98,10 @@ absl::Status InBatches(std::size_t count, Work work) {
 }  // namespace
 
 absl::StatusOr<std::vector<LeafInfo>> StepReader::LeavesOf(
-    const StepTree& tree, std::string_view glob) const {
-  const std::vector<schema::TreePageRef>& pages = tree.root().pages;
+    const StepTree& tree, std::size_t begin, std::size_t end,
+    std::string_view glob) const {
+  const std::span<const schema::TreePageRef> pages =
+      std::span(tree.root().pages).subspan(begin, end - begin);
   std::vector<std::size_t> first(pages.size() + 1);  // Entry of each page.
   for (std::size_t p = 0; p < pages.size(); ++p) {
     first[p + 1] = first[p] + pages[p].entry_count;
@@ -108,7 +110,7 @@ absl::StatusOr<std::vector<LeafInfo>> StepReader::LeavesOf(
   std::vector<std::vector<LeafInfo>> matching(glob.empty() ? 0 : pages.size());
   const auto look = [&](std::size_t p) {
     std::size_t at = first[p];
-    return tree.ForEachOfPage(p, [&](const StepTree::Entry& entry) {
+    return tree.ForEachOfPage(begin + p, [&](const StepTree::Entry& entry) {
       LeafInfo info = InfoOf(*entry.entry);
       if (glob.empty()) {
         leaves[at++] = std::move(info);
@@ -128,6 +130,12 @@ absl::StatusOr<std::vector<LeafInfo>> StepReader::LeavesOf(
     std::move(of_page.begin(), of_page.end(), std::back_inserter(leaves));
   }
   return leaves;
+}
+
+absl::StatusOr<std::vector<LeafInfo>> StepReader::LeavesOfPages(
+    std::size_t begin, std::size_t end) const {
+  CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
+  return LeavesOf(*parts_[0].tree, begin, end, "");
 }
 
 absl::Status StepReader::ReadMany(std::span<const ReadRequest> requests,

@@ -215,7 +215,10 @@ absl::StatusOr<std::vector<LeafInfo>> StepReader::Leaves(
     std::string_view glob) const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
   CKPTREE_RETURN_IF_ERROR(ValidateGlob(glob));
-  if (parts_.size() == 1) return LeavesOf(*parts_[0].tree, glob);
+  if (parts_.size() == 1) {
+    const StepTree& tree = *parts_[0].tree;
+    return LeavesOf(tree, 0, tree.page_count(), glob);
+  }
   std::vector<LeafInfo> leaves;
   std::map<std::string, LeafInfo> merged;  // By encoded path: tree order.
   for (const Part& part : parts_) {

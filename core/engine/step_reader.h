@@ -37,6 +37,10 @@ class StepReader {
   std::string step_name() const { return StepText(info_.branch, info_.step); }
   absl::StatusOr<StepMetadata> Metadata() const;
   absl::StatusOr<std::vector<LeafInfo>> Leaves(std::string_view glob) const;
+  // Those of some pages of the tree of a step of one part, in order. REQUIRES:
+  // parts().size() == 1, begin <= end <= parts()[0].tree->page_count().
+  absl::StatusOr<std::vector<LeafInfo>> LeavesOfPages(std::size_t begin,
+                                                      std::size_t end) const;
   absl::StatusOr<std::optional<LeafInfo>> Find(const Path& path) const;
   // kNotFound, with the closest name.
   absl::Status NoSuchPath(const Path& path) const;
@@ -109,8 +113,10 @@ class StepReader {
                        const schema::TreeEntry& entry,
                        std::span<const schema::LeafRecord> records,
                        ReadPlan* plan) const;
-  // read_many.cc: of one part, its pages in parallel.
+  // read_many.cc: of one part, these pages of it in parallel.
   absl::StatusOr<std::vector<LeafInfo>> LeavesOf(const StepTree& tree,
+                                                 std::size_t begin,
+                                                 std::size_t end,
                                                  std::string_view glob) const;
   // Adds all of `found`, which are those of the requests, to what is read;
   // `here`: on this thread alone.

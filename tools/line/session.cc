@@ -19,7 +19,7 @@
 #include "core/engine/hold_listed.h"
 #include "tools/files/open_file.h"
 #include "tools/output/failure.h"
-#include "tools/output/printed_table.h"
+#include "tools/output/written_table.h"
 
 namespace ckptree::tools {
 namespace {
@@ -200,11 +200,7 @@ absl::StatusOr<StepInfo> Session::Resolve(const StepSelector& selector) {
 
 absl::Status Session::Print(Table table, const TableOptions& options,
                             Layout* layout) {
-  const absl::StatusOr<std::string> text =
-      Render(std::move(table), options, terminal_, layout);
-  if (!text.ok()) return text.status();
-  out_->Write(*text);
-  return absl::OkStatus();
+  return WriteTable(std::move(table), options, terminal_, layout, out_);
 }
 
 absl::Status Session::CheckCanAsk(std::string_view question,

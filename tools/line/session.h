@@ -67,7 +67,7 @@ class Session {
   absl::StatusOr<Step> OpenStep(const StepSelector& selector);
   absl::StatusOr<StepInfo> Resolve(const StepSelector& selector);
 
-  // Prints `table` as the flags say; `layout`: as of Render().
+  // Prints `table` as the flags say, as WriteTable(); `layout`: as of Render().
   absl::Status Print(Table table, const TableOptions& options,
                      Layout* layout = nullptr);
 

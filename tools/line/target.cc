@@ -160,6 +160,15 @@ absl::StatusOr<std::vector<LeafInfo>> FindSubtree(const Step& step,
   return matches;
 }
 
+absl::StatusOr<std::vector<LeafInfo>> SubtreePieces::Next() {
+  // More than WriteTable() waits for; then enough for all threads.
+  constexpr std::size_t kFirst = 2048, kThen = 16384;
+  const bool first = !std::exchange(begun_, true);
+  if (key_.empty()) return pieces_.Next(first ? kFirst : kThen);
+  if (!first) return std::vector<LeafInfo>();
+  return FindSubtree(step_, key_);
+}
+
 absl::StatusOr<std::vector<std::string>> NamesIn(
     const std::vector<const Step*>& steps, std::string_view key) {
   std::vector<std::string> names;

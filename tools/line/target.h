@@ -7,10 +7,12 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "ckptree/step.h"
+#include "core/engine/leaf_pieces.h"
 #include "tools/output/slice.h"
 
 namespace ckptree::tools {
@@ -32,6 +34,23 @@ absl::StatusOr<Target> FindTarget(const Step& step, std::string_view key);
 // matches; all where it is empty. kNotFound where there is none.
 absl::StatusOr<std::vector<LeafInfo>> FindSubtree(const Step& step,
                                                   std::string_view key);
+
+// What FindSubtree() finds, some at a time where no key says which: with a key
+// all at once. `step` outlives it. Confined to one thread.
+class SubtreePieces {
+ public:
+  SubtreePieces(const Step& step, std::string key)
+      : step_(step), key_(std::move(key)), pieces_(step) {}
+
+  // The next ones; none: there are no more. Those of the first time are few.
+  absl::StatusOr<std::vector<LeafInfo>> Next();
+
+ private:
+  const Step& step_;
+  const std::string key_;
+  internal::LeafPieces pieces_;
+  bool begun_ = false;
+};
 
 // The names of what `key` names in any of the steps, ascending; the error of
 // the last where there is nothing.

@@ -105,7 +105,7 @@ std::string Separated(const Table& table, const ShownRows& rows,
 }
 
 std::string Markdown(const Table& table, const ShownRows& rows,
-                     const std::vector<std::size_t>& shown) {
+                     const std::vector<std::size_t>& shown, bool header) {
   const auto safe = [](std::string text) {
     std::string out;
     for (char c : text) {
@@ -114,16 +114,20 @@ std::string Markdown(const Table& table, const ShownRows& rows,
     }
     return out;
   };
-  std::string out = "|";
-  for (std::size_t c : shown) {
-    out += ' ';
-    out += safe(Escape(table.columns[c].name));
-    out += " |";
+  std::string out;
+  if (header) {
+    out += '|';
+    for (std::size_t c : shown) {
+      out += ' ';
+      out += safe(Escape(table.columns[c].name));
+      out += " |";
+    }
+    out += "\n|";
+    for (std::size_t c : shown) {
+      out += table.columns[c].right ? " ---: |" : " --- |";
+    }
+    out += '\n';
   }
-  out += "\n|";
-  for (std::size_t c : shown)
-    out += table.columns[c].right ? " ---: |" : " --- |";
-  out += '\n';
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const std::vector<Cell>& row = rows[r];
     out += '|';
@@ -137,9 +141,11 @@ std::string Markdown(const Table& table, const ShownRows& rows,
   return out;
 }
 
-// Each row under the other, as JSON text that has all of them.
+// Each row under the other, as JSON text that has all of them; `first`: no row
+// stands before them.
 std::string JsonRows(const Table& table, const ShownRows& rows,
-                     const std::vector<std::size_t>& shown, bool lines) {
+                     const std::vector<std::size_t>& shown, bool lines,
+                     bool first) {
   std::string out;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const std::vector<Cell>& row = rows[r];
@@ -151,7 +157,7 @@ std::string JsonRows(const Table& table, const ShownRows& rows,
       out += '\n';
       continue;
     }
-    out += r == 0 ? "\n    " : ",\n    ";
+    out += first && r == 0 ? "\n    " : ",\n    ";
     // Strings have no line ends: all are between members.
     for (const char c : text) {
       out += c;
@@ -280,7 +286,7 @@ void SetBelow(const Table& table, const Layout& layout, bool fits,
 std::string ForPeople(const Table& table, const ShownRows& rows,
                       const std::vector<std::size_t>& columns,
                       const TableOptions& options, const Terminal& terminal,
-                      bool below, Layout* layout) {
+                      bool below, bool last, Layout* layout) {
   const bool header = options.header && !below;
   const auto title = [&](std::size_t c) {
     const Column& column = table.columns[c];
@@ -311,7 +317,7 @@ std::string ForPeople(const Table& table, const ShownRows& rows,
     }
     return widths;
   };
-  bool fits = terminal.is_terminal && !options.full;
+  bool fits = below ? layout->fits : terminal.is_terminal && !options.full;
   std::vector<int> widths = widths_of(fits);
   std::vector<std::size_t> shown = columns;
   std::vector<std::size_t> gone;
@@ -332,7 +338,11 @@ std::string ForPeople(const Table& table, const ShownRows& rows,
     places.push_back(static_cast<std::size_t>(
         std::find(columns.begin(), columns.end(), c) - columns.begin()));
   }
-  if (layout != nullptr) layout->shown = places, layout->widths = widths;
+  if (layout != nullptr) {
+    layout->shown = places;
+    layout->widths = widths;
+    layout->fits = fits;
+  }
   const auto line = [&](std::string& out, auto&& cell) {
     std::size_t pending = 0;  // Spaces: written only where more follows.
     for (std::size_t i = 0; i < shown.size(); ++i) {
@@ -377,42 +387,30 @@ std::string ForPeople(const Table& table, const ShownRows& rows,
     texts[t].reset();
   });
   for (const std::string& of_range : lines) out += of_range;
+  std::string note;
   if (!gone.empty()) {
     std::vector<std::string> names;
     for (const std::size_t c : gone) {
       names.push_back(Escape(table.columns[c].name));
     }
-    out += Paint(ElideMiddle(
+    note = Paint(ElideMiddle(
                      "(--full also shows " + absl::StrJoin(names, ", ") + ")",
                      terminal.width, terminal.utf8),
                  Tone::kFaint, terminal.color) +
            '\n';
   }
-  return out;
+  if (!last) {
+    if (!below) layout->note = std::move(note);
+    return out;
+  }
+  if (layout != nullptr) out += std::exchange(layout->note, "");
+  return out + note;
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> Render(Table table, const TableOptions& options,
-                                   const Terminal& terminal, Layout* layout) {
-  if (!options.sort.empty()) {
-    table.MakeRows();
-    // What is wrong with a condition is said first.
-    if (options.where) {
-      const absl::StatusOr<ShownRows> chosen = ChooseRows(table, options);
-      if (!chosen.ok()) return chosen.status();
-    }
-    const absl::StatusOr<std::size_t> column = FindColumn(table, options.sort);
-    if (!column.ok()) return column.status();
-    std::stable_sort(table.rows.begin(), table.rows.end(),
-                     [&](const auto& a, const auto& b) {
-                       return Before(a[*column].value, b[*column].value,
-                                     options.descending);
-                     });
-  }
-  const absl::StatusOr<ShownRows> rows = ChooseRows(table, options);
-  if (!rows.ok()) return rows.status();
-
+// The text of `rows`, as `piece` says; its range is not looked at.
+absl::StatusOr<std::string> RenderRows(
+    const Table& table, const ShownRows& rows, const Piece& piece,
+    const TableOptions& options, const Terminal& terminal, Layout* layout) {
   const bool json =
       options.format == Format::kJson || options.format == Format::kNdjson;
   std::vector<std::size_t> shown;
@@ -437,8 +435,13 @@ absl::StatusOr<std::string> Render(Table table, const TableOptions& options,
   const bool header = options.header && !below;
   if (json) {
     const bool lines = options.format == Format::kNdjson;
-    std::string of_rows = JsonRows(table, *rows, shown, lines);
+    std::string of_rows = JsonRows(table, rows, shown, lines, piece.first);
     if (lines) return of_rows;
+    constexpr std::string_view kEndOfRows = "\n  ]\n}\n";
+    if (!piece.first) {
+      if (piece.last) of_rows += kEndOfRows;
+      return of_rows;
+    }
     Json document = {{"schema", table.schema}};
     if (!options.columns.empty()) {
       // Another shape: what the other has to have may be left out.
@@ -452,26 +455,60 @@ absl::StatusOr<std::string> Render(Table table, const TableOptions& options,
     }
     document[table.rows_name] = Json::array();
     std::string text = JsonText(std::move(document), true);
-    if (rows->size() > 0) {
+    if (rows.size() > 0) {
       constexpr std::string_view kEnd = "]\n}";  // Of no rows.
       text.resize(text.size() - kEnd.size());
       text += of_rows;
-      text += "\n  ]\n}";
+      if (piece.last) text += kEndOfRows;
+      return text;
     }
     return text + '\n';
   }
   switch (options.format) {
     case Format::kCsv:
       // Quoted, as RFC 4180 has it. A terminal obeys CR, whatever is around it.
-      return Separated(table, *rows, shown, header, ',',
+      return Separated(table, rows, shown, header, ',',
                        terminal.is_terminal ? "\n\t" : "\n\t\r");
     case Format::kTsv:
-      return Separated(table, *rows, shown, header, '\t', "");
+      return Separated(table, rows, shown, header, '\t', "");
     case Format::kMarkdown:
-      return Markdown(table, *rows, shown);
+      return Markdown(table, rows, shown, piece.first);
     default:
-      return ForPeople(table, *rows, shown, options, terminal, below, layout);
+      return ForPeople(table, rows, shown, options, terminal, below, piece.last,
+                       layout);
   }
+}
+}  // namespace
+
+absl::StatusOr<std::string> Render(Table table, const TableOptions& options,
+                                   const Terminal& terminal, Layout* layout) {
+  if (!options.sort.empty()) {
+    table.MakeRows();
+    // What is wrong with a condition is said first.
+    if (options.where) {
+      const absl::StatusOr<ShownRows> chosen = ChooseRows(table, options);
+      if (!chosen.ok()) return chosen.status();
+    }
+    const absl::StatusOr<std::size_t> column = FindColumn(table, options.sort);
+    if (!column.ok()) return column.status();
+    std::stable_sort(table.rows.begin(), table.rows.end(),
+                     [&](const auto& a, const auto& b) {
+                       return Before(a[*column].value, b[*column].value,
+                                     options.descending);
+                     });
+  }
+  const absl::StatusOr<ShownRows> rows = ChooseRows(table, options);
+  if (!rows.ok()) return rows.status();
+  return RenderRows(table, *rows, Piece(), options, terminal, layout);
+}
+
+absl::StatusOr<std::string> RenderPiece(const Table& table, const Piece& piece,
+                                        const TableOptions& options,
+                                        const Terminal& terminal,
+                                        Layout* layout) {
+  ShownRows rows(table);
+  for (std::size_t r = piece.begin; r < piece.end; ++r) rows.Add(r);
+  return RenderRows(table, rows, piece, options, terminal, layout);
 }
 
 }  // namespace ckptree::tools

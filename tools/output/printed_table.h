@@ -21,6 +21,17 @@ struct Layout {
   // For people.
   std::vector<std::size_t> shown = {};  // Of these, those that had room.
   std::vector<int> widths = {};         // Of `shown`.
+  bool fits = false;                    // What is longer is shortened.
+  std::string note = {};  // Says at the end which columns had no room.
+};
+
+// Which of the rows of a table a text is of: `first` has what stands before all
+// of them, `last` what stands behind them.
+struct Piece {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  bool first = true;
+  bool last = true;
 };
 
 // `table` as text that ends a line. kInvalidArgument: a column that is not
@@ -29,6 +40,15 @@ struct Layout {
 absl::StatusOr<std::string> Render(Table table, const TableOptions& options,
                                    const Terminal& terminal,
                                    Layout* layout = nullptr);
+
+// One piece of that text: those of all pieces, one behind the other, are the
+// text of the table, but that widths are those of the first piece and grow from
+// the piece on that has a wider cell. `options` ask for no order and have no
+// condition; their limit is not looked at. `layout` is the same for all.
+absl::StatusOr<std::string> RenderPiece(const Table& table, const Piece& piece,
+                                        const TableOptions& options,
+                                        const Terminal& terminal,
+                                        Layout* layout);
 
 }  // namespace ckptree::tools
 

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +15,7 @@
 #include "absl/status/status.h"
 #include "base/status_macros.h"
 #include "ckptree/history.h"
+#include "core/engine/blame_pieces.h"
 #include "tools/line/command.h"
 #include "tools/line/table_flags.h"
 #include "tools/line/target.h"
@@ -35,8 +39,11 @@ absl::StatusOr<int> RunBlame(Session& session) {
   }
   const absl::StatusOr<Store*> store = session.OpenStore();
   if (!store.ok()) return store.status();
-  const absl::StatusOr<std::vector<BlameEntry>> entries = Blame(**store, *step);
-  if (!entries.ok()) return entries.status();
+  const absl::StatusOr<std::set<std::uint64_t>> listed =
+      internal::ListedVersions(**store);
+  if (!listed.ok()) return listed.status();
+  SubtreePieces pieces(*step, "");
+  std::vector<BlameEntry> entries;  // That have been read.
 
   Table table;
   table.schema = "ckptree.blame/1";
@@ -48,17 +55,24 @@ absl::StatusOr<int> RunBlame(Session& session) {
                    {.name = "type", .title = "TYPE"},
                    {.name = "bytes", .title = "SIZE", .right = true},
                    {.name = "version"}};
-  std::vector<const BlameEntry*> shown;
-  for (const BlameEntry& entry : *entries) {
-    if (!names ||
-        std::binary_search(names->begin(), names->end(), entry.leaf.name)) {
-      shown.push_back(&entry);
-    }
-  }
   const std::vector<bool> needed = options->NeedsOf(table.columns);
-  table.late_rows = shown.size();
+  table.more_rows = [&](std::size_t* late_rows) -> absl::StatusOr<bool> {
+    CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafInfo> leaves, pieces.Next());
+    if (leaves.empty()) return false;
+    if (names) {
+      std::erase_if(leaves, [&](const LeafInfo& leaf) {
+        return !std::binary_search(names->begin(), names->end(), leaf.name);
+      });
+    }
+    CKPTREE_ASSIGN_OR_RETURN(
+        std::vector<BlameEntry> next,
+        internal::BlameOf(*step, std::move(leaves), *listed));
+    std::move(next.begin(), next.end(), std::back_inserter(entries));
+    *late_rows = entries.size();
+    return true;
+  };
   table.make_row = [&](std::size_t i, std::vector<Cell>* cells) {
-    const BlameEntry& entry = *shown[i];
+    const BlameEntry& entry = entries[i];
     RowMaker row(needed, cells);
     row.Add([&] { return StepCell(entry.detail.since_step); });
     row.Add([&] {

@@ -75,7 +75,9 @@ std::string JsonHelp() {
       "--columns\n"
       "it is ckptree.rows/1: the rows have those columns, each as the shape\n"
       "in \"of\" says; -o ndjson prints the rows alone, an object a line.\n"
-      "NaN, Infinity and -Infinity are texts.\n\n";
+      "NaN, Infinity and -Infinity are texts. A long list is printed as it is\n"
+      "read: where that fails on the way the document is not closed, and the\n"
+      "exit code is that of the error.\n\n";
   for (const auto& [id, what] : kDocuments) {
     absl::StrAppendFormat(&text, "%-24s %s\n", id, what);
   }

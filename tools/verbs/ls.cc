@@ -6,11 +6,13 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "tools/line/command.h"
 #include "tools/line/table_flags.h"
 #include "tools/line/target.h"
@@ -45,6 +47,12 @@ std::optional<std::uint64_t> KnownBytes(const LeafInfo& leaf) {
   return static_cast<std::uint64_t>(*bytes);
 }
 
+void EraseNodes(std::vector<LeafInfo>* leaves) {
+  std::erase_if(*leaves, [](const LeafInfo& leaf) {
+    return !leaf.is_leaf() && !leaf.tie_to;
+  });
+}
+
 // Details of the leaves for which `wanted` holds, in their places.
 template <typename Wanted>
 absl::StatusOr<std::vector<std::optional<LeafDetail>>> FetchDetails(
@@ -68,16 +76,34 @@ absl::StatusOr<std::vector<std::optional<LeafDetail>>> FetchDetails(
   return details;
 }
 
-// Made late: the table holds on to `leaves`.
-absl::StatusOr<Table> LeafTable(const Step& step,
-                                const std::vector<LeafInfo>& leaves,
-                                const TableOptions& options, bool stats) {
-  const bool every = NeedsDetails(options, stats);
-  auto details = FetchDetails(step, leaves, [&](const LeafInfo& leaf) {
-    return leaf.is_leaf() && (every || !KnownBytes(leaf));
-  });
-  if (!details.ok()) return details.status();
+// The leaves that have been read, and the next ones.
+struct Listed {
+  const Step& step;
+  SubtreePieces pieces;
+  bool all;    // Also nodes.
+  bool every;  // Details of all of them.
+  std::vector<LeafInfo> leaves = {};
+  std::vector<std::optional<LeafDetail>> details = {};
 
+  // False where there are none.
+  absl::StatusOr<bool> Read() {
+    CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafInfo> next, pieces.Next());
+    if (next.empty()) return false;
+    if (!all) EraseNodes(&next);
+    CKPTREE_ASSIGN_OR_RETURN(
+        auto details_of_next,
+        FetchDetails(step, next, [&](const LeafInfo& leaf) {
+          return leaf.is_leaf() && (every || !KnownBytes(leaf));
+        }));
+    std::move(next.begin(), next.end(), std::back_inserter(leaves));
+    std::move(details_of_next.begin(), details_of_next.end(),
+              std::back_inserter(details));
+    return true;
+  }
+};
+
+// Made late: the table holds on to `listed`, and reads it.
+Table LeafTable(Listed* listed, const TableOptions& options, bool stats) {
   Table table;
   table.columns = {{.name = "key", .title = "KEY", .elide = true},
                    {.name = "dtype", .title = "DTYPE"},
@@ -102,12 +128,15 @@ absl::StatusOr<Table> LeafTable(const Step& step,
   table.columns.push_back({.name = "tag"});
 
   const bool exact = options.exact_bytes;
-  table.late_rows = leaves.size();
-  table.make_row = [&leaves, details = *std::move(details), exact,
-                    needed = options.NeedsOf(table.columns)](
+  table.more_rows = [listed](std::size_t* late_rows) -> absl::StatusOr<bool> {
+    CKPTREE_ASSIGN_OR_RETURN(const bool more, listed->Read());
+    *late_rows = listed->leaves.size();
+    return more;
+  };
+  table.make_row = [listed, exact, needed = options.NeedsOf(table.columns)](
                        std::size_t i, std::vector<Cell>* cells) {
-    const LeafInfo& leaf = leaves[i];
-    const std::optional<LeafDetail>& detail = details[i];
+    const LeafInfo& leaf = listed->leaves[i];
+    const std::optional<LeafDetail>& detail = listed->details[i];
     const bool array = leaf.dtype != DType::kNone;
     RowMaker row(needed, cells);
     row.Add([&] { return TextCell(leaf.name); });
@@ -147,10 +176,12 @@ absl::StatusOr<Table> LeafTable(const Step& step,
 }
 
 // One row for everything that shares its first `depth` parts.
-absl::StatusOr<Table> FoldedTable(const Step& step,
-                                  const std::vector<LeafInfo>& leaves,
-                                  const TableOptions& options,
+absl::StatusOr<Table> FoldedTable(const Step& step, std::string_view root,
+                                  bool all, const TableOptions& options,
                                   std::size_t depth) {
+  CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafInfo> leaves,
+                           FindSubtree(step, root));
+  if (!all) EraseNodes(&leaves);
   const auto details = FetchDetails(step, leaves, [](const LeafInfo& leaf) {
     return leaf.is_leaf() && !KnownBytes(leaf);
   });
@@ -213,19 +244,16 @@ absl::StatusOr<int> RunLs(Session& session) {
   if (!address.ok()) return address.status();
   const absl::StatusOr<Step> step = session.OpenStep(address->step);
   if (!step.ok()) return step.status();
-  absl::StatusOr<std::vector<LeafInfo>> leaves =
-      FindSubtree(*step, address->key);
-  if (!leaves.ok()) return leaves.status();
-  if (!session.arguments().Has("all")) {
-    std::erase_if(*leaves, [](const LeafInfo& leaf) {
-      return !leaf.is_leaf() && !leaf.tie_to;
-    });
-  }
+  const bool all = session.arguments().Has("all");
+  const bool stats = session.arguments().Has("stats");
+  Listed listed = {.step = *step,
+                   .pieces = SubtreePieces(*step, address->key),
+                   .all = all,
+                   .every = NeedsDetails(*options, stats)};
   absl::StatusOr<Table> table =
-      *depth ? FoldedTable(*step, *leaves, *options,
+      *depth ? FoldedTable(*step, address->key, all, *options,
                            static_cast<std::size_t>(**depth))
-             : LeafTable(*step, *leaves, *options,
-                         session.arguments().Has("stats"));
+             : LeafTable(&listed, *options, stats);
   if (!table.ok()) return table.status();
   table->schema = *depth ? "ckptree.ls-folded/1" : "ckptree.ls/1";
   table->rows_name = "leaves";

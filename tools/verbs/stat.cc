@@ -2,7 +2,9 @@
 
 // `ckptree stat`: the statistics of leaves of a step.
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -11,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "tools/line/command.h"
 #include "tools/line/table_flags.h"
 #include "tools/line/target.h"
@@ -28,30 +31,120 @@ struct Total {
   std::uint64_t bytes = 0;
 };
 
-// What any of `keys` names, each once.
-absl::StatusOr<std::vector<LeafInfo>> ArraysOf(
-    const Step& step, const std::vector<std::string>& keys) {
-  std::vector<LeafInfo> arrays;
-  std::set<std::string> seen;
-  for (const std::string& key : keys) {
-    absl::StatusOr<std::vector<LeafInfo>> found = FindSubtree(step, key);
-    if (!found.ok()) return found.status();
-    std::erase_if(*found, [](const LeafInfo& leaf) {
-      return !leaf.is_leaf() || leaf.dtype == DType::kNone;
-    });
-    if (keys.size() == 1) {
-      arrays = *std::move(found);
-      break;
+// What any of the keys names, each once, some at a time.
+class Arrays {
+ public:
+  // No keys: all arrays.
+  Arrays(const Step& step, std::vector<std::string> keys)
+      : step_(step),
+        keys_(std::move(keys)),
+        pieces_(step, keys_.size() == 1 ? keys_[0] : "") {}
+
+  const std::vector<LeafInfo>& leaves() const { return leaves_; }
+  const std::vector<LeafDetail>& details() const { return details_; }
+  const std::map<std::string, Total>& totals() const { return totals_; }
+  const Total& all() const { return all_; }
+
+  // False where no more came.
+  absl::StatusOr<bool> Read() {
+    if (ended_) return false;
+    std::vector<LeafInfo> next;
+    if (keys_.size() > 1) {
+      CKPTREE_ASSIGN_OR_RETURN(next, OfSeveral());
+      ended_ = true;
+    } else {
+      CKPTREE_ASSIGN_OR_RETURN(next, pieces_.Next());
+      ended_ = next.empty();
+      EraseOthers(&next);
     }
-    for (LeafInfo& leaf : *found) {
-      if (seen.insert(leaf.name).second) arrays.push_back(std::move(leaf));
-    }
+    CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafDetail> details,
+                             step_.Details(next));
+    for (std::size_t i = 0; i < next.size(); ++i) Count(next[i], details[i]);
+    std::move(next.begin(), next.end(), std::back_inserter(leaves_));
+    std::move(details.begin(), details.end(), std::back_inserter(details_));
+    return !ended_;
   }
-  if (arrays.empty()) {
+
+  absl::Status ReadAll() {
+    while (!ended_) CKPTREE_RETURN_IF_ERROR(Read().status());
+    return absl::OkStatus();
+  }
+
+  // The first ones. kNotFound where there are none.
+  absl::Status Begin() {
+    while (!ended_ && leaves_.empty()) {
+      CKPTREE_RETURN_IF_ERROR(Read().status());
+    }
+    if (!leaves_.empty()) return absl::OkStatus();
     return WithHint(absl::NotFoundError("there are no arrays among these"),
                     "`ckptree ls` lists the keys");
   }
-  return arrays;
+
+ private:
+  static void EraseOthers(std::vector<LeafInfo>* leaves) {
+    std::erase_if(*leaves, [](const LeafInfo& leaf) {
+      return !leaf.is_leaf() || leaf.dtype == DType::kNone;
+    });
+  }
+
+  absl::StatusOr<std::vector<LeafInfo>> OfSeveral() const {
+    std::vector<LeafInfo> arrays;
+    std::set<std::string> seen;
+    for (const std::string& key : keys_) {
+      CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafInfo> found,
+                               FindSubtree(step_, key));
+      EraseOthers(&found);
+      for (LeafInfo& leaf : found) {
+        if (seen.insert(leaf.name).second) arrays.push_back(std::move(leaf));
+      }
+    }
+    return arrays;
+  }
+
+  void Count(const LeafInfo& leaf, const LeafDetail& detail) {
+    const auto elements =
+        static_cast<std::uint64_t>(ElementCount(leaf.shape).value_or(0));
+    for (Total* total : {&totals_[std::string(Name(leaf.dtype))], &all_}) {
+      ++total->arrays;
+      total->elements += elements;
+      total->bytes += detail.bytes;
+    }
+  }
+
+  const Step& step_;
+  const std::vector<std::string> keys_;
+  SubtreePieces pieces_;
+  bool ended_ = false;
+  std::vector<LeafInfo> leaves_;
+  std::vector<LeafDetail> details_;
+  std::map<std::string, Total> totals_;
+  Total all_;
+};
+
+Json TotalsJson(const Arrays& arrays) {
+  Json by_dtype = Json::object();
+  for (const auto& [dtype, total] : arrays.totals()) {
+    by_dtype[dtype] = {{"arrays", total.arrays},
+                       {"elements", total.elements},
+                       {"bytes", total.bytes}};
+  }
+  return by_dtype;
+}
+
+std::string TotalsLine(const Step& step, const Arrays& arrays,
+                       bool exact_bytes) {
+  std::string line =
+      absl::StrFormat("%s: %s, %s", StepText(step.info().branch, step.step()),
+                      CountText(arrays.all().arrays, "array", "arrays"),
+                      CountText(arrays.all().elements, "element", "elements"));
+  if (arrays.totals().size() > 1) {
+    for (const auto& [dtype, total] : arrays.totals()) {
+      absl::StrAppendFormat(&line, "; %s %d", dtype, total.elements);
+    }
+  }
+  absl::StrAppendFormat(&line, "; %s\n",
+                        SizeText(arrays.all().bytes, exact_bytes));
+  return line;
 }
 
 }  // namespace
@@ -81,13 +174,8 @@ absl::StatusOr<int> RunStat(Session& session) {
   }
   const absl::StatusOr<Step> step = session.OpenStep(address->step);
   if (!step.ok()) return step.status();
-  std::vector<std::string> keys = session.words();
-  if (keys.empty()) keys.emplace_back();
-  const absl::StatusOr<std::vector<LeafInfo>> arrays = ArraysOf(*step, keys);
-  if (!arrays.ok()) return arrays.status();
-  const absl::StatusOr<std::vector<LeafDetail>> details =
-      step->Details(*arrays);
-  if (!details.ok()) return details.status();
+  Arrays arrays(*step, session.words());
+  CKPTREE_RETURN_IF_ERROR(arrays.Begin());
 
   Table table;
   table.schema = "ckptree.stat/1";
@@ -106,24 +194,16 @@ absl::StatusOr<int> RunStat(Session& session) {
                    {.name = "dtype"},
                    {.name = "shape"},
                    {.name = "bytes"}};
-  std::map<std::string, Total> totals;
-  Total all;
-  for (std::size_t i = 0; i < arrays->size(); ++i) {
-    const LeafInfo& leaf = (*arrays)[i];
-    const LeafDetail& detail = (*details)[i];
-    const auto elements =
-        static_cast<std::uint64_t>(ElementCount(leaf.shape).value_or(0));
-    for (Total* total : {&totals[std::string(Name(leaf.dtype))], &all}) {
-      ++total->arrays;
-      total->elements += elements;
-      total->bytes += detail.bytes;
-    }
-  }
   const std::vector<bool> needed = options->NeedsOf(table.columns);
-  table.late_rows = arrays->size();
+  table.late_rows = arrays.leaves().size();
+  table.more_rows = [&](std::size_t* late_rows) -> absl::StatusOr<bool> {
+    CKPTREE_ASSIGN_OR_RETURN(const bool more, arrays.Read());
+    *late_rows = arrays.leaves().size();
+    return more;
+  };
   table.make_row = [&](std::size_t i, std::vector<Cell>* cells) {
-    const LeafInfo& leaf = (*arrays)[i];
-    const LeafDetail& detail = (*details)[i];
+    const LeafInfo& leaf = arrays.leaves()[i];
+    const LeafDetail& detail = arrays.details()[i];
     RowMaker row(needed, cells);
     row.Add([&] { return TextCell(leaf.name); });
     row.Add([&] { return TypeCell(leaf); });
@@ -140,29 +220,21 @@ absl::StatusOr<int> RunStat(Session& session) {
     row.Add([&] { return Cell{Json(leaf.shape), ShapeText(leaf.shape)}; });
     row.Add([&] { return BytesCell(detail.bytes, options->exact_bytes); });
   };
-  Json by_dtype = Json::object();
-  std::string line =
-      absl::StrFormat("%s: %s, %s", StepText(step->info().branch, step->step()),
-                      CountText(all.arrays, "array", "arrays"),
-                      CountText(all.elements, "element", "elements"));
-  for (const auto& [dtype, total] : totals) {
-    by_dtype[dtype] = {{"arrays", total.arrays},
-                       {"elements", total.elements},
-                       {"bytes", total.bytes}};
-    if (totals.size() > 1) {
-      absl::StrAppendFormat(&line, "; %s %d", dtype, total.elements);
-    }
+  table.extra = {{"branch", step->info().branch}, {"step", step->step()}};
+  if (options->format == Format::kJson) {
+    // They stand before the rows.
+    CKPTREE_RETURN_IF_ERROR(arrays.ReadAll());
+    table.late_rows = arrays.leaves().size();
+    table.extra["totals"] = TotalsJson(arrays);
   }
-  absl::StrAppendFormat(&line, "; %s\n",
-                        SizeText(all.bytes, options->exact_bytes));
-  table.extra = {{"branch", step->info().branch},
-                 {"step", step->step()},
-                 {"totals", std::move(by_dtype)}};
   if (absl::Status status = session.Print(std::move(table), *options);
       !status.ok()) {
     return status;
   }
-  if (options->format == Format::kTable) session.out().Write(line);
+  if (options->format == Format::kTable && !session.out().failed()) {
+    CKPTREE_RETURN_IF_ERROR(arrays.ReadAll());  // Those behind a limit.
+    session.out().Write(TotalsLine(*step, arrays, options->exact_bytes));
+  }
   return kExitOk;
 }
 
