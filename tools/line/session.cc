@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "ckptree/local_path.h"
 #include "core/engine/hold_listed.h"
 #include "tools/files/open_file.h"
 #include "tools/output/failure.h"
@@ -204,6 +205,10 @@ absl::Status Session::Print(Table table, const TableOptions& options,
 
 absl::Status Session::CheckCanAsk(std::string_view question,
                                   std::string_view hint) {
+  // What cannot be changed from here is told first: no answer helps there.
+  if (const auto directory = FindDirectory(); directory.ok()) {
+    CKPTREE_RETURN_IF_ERROR(LocalPath(*directory).status());
+  }
   if (isatty(STDIN_FILENO) != 0) return absl::OkStatus();
   return WithHint(absl::FailedPreconditionError(
                       absl::StrFormat("nobody to ask whether to %s", question)),
