@@ -140,14 +140,16 @@ class Store(Reporting, Closing):
         set and the bucket creates objects conditionally. An absent or empty
         directory becomes the store that is there; what another one lost of its
         segments comes back when it is opened, and array bytes that are damaged
-        in it are read there. With ranks, rank 0 ships what all save. "": none.
+        in it are read there. With ranks, rank 0 ships what all save. Where
+        nobody answers there, opening it fails after about a minute. "": none.
     durable : {"local", "remote"}
         Where a step is once its save is done.
     take_over : bool
         Also where another process wrote to the remote less than ten minutes ago
         and did not close it: its saves fail from then on. Else a StateError.
     remote_timeout : float
-        Seconds that a save with `durable="remote"`, and close(), wait for it.
+        Seconds that a save with `durable="remote"`, and close(), wait for it;
+        not of opening it.
     remote_grace : float
         Seconds that objects in the remote stay once nothing needs them: who
         reads there for longer may meet StepGone.
@@ -1096,7 +1098,8 @@ def open(
     path: str | os.PathLike[str], **options: Unpack[OpenOptions]
 ) -> Store:
     """A store for reading: no lock, nothing is written, safe beside a live
-    trainer; refresh() shows what it saved since.
+    trainer; refresh() shows what it saved since. `path` may be an address,
+    "s3://...": UnavailableError, within about a minute, where nobody answers.
 
     >>> import ckptree
     >>> ckptree.Store(tmp / "run").close()
