@@ -72,9 +72,13 @@ absl::Status CheckOptions(const StoreOptions& options) {
         "a remote is what a store that is opened for writing ships to: drop "
         "one of remote and read_only");
   }
-  if (!of_remote && (options.durable != Durable::kLocal || options.take_over)) {
+  const StoreOptions usual;
+  if (!of_remote && (options.durable != usual.durable || options.take_over ||
+                     options.remote_timeout != usual.remote_timeout ||
+                     options.remote_grace != usual.remote_grace)) {
     return absl::InvalidArgumentError(
-        "durable and take_over are of a remote, and there is none: set remote");
+        "durable, take_over, remote_timeout and remote_grace are of a remote, "
+        "and there is none: set remote, or leave them out");
   }
   return absl::OkStatus();
 }

@@ -16,9 +16,18 @@
 namespace ckptree {
 namespace {
 
-// "gs" of "gs://b/run"; empty where that is no URL.
+// Schemes by which other programs name what is in no folder of this machine.
+constexpr std::string_view kElsewhere[] = {
+    "abfs",  "abfss", "adl",  "az",   "cos",   "file", "ftp",
+    "gcs",   "gs",    "hdfs", "http", "https", "oss",  "r2",
+    "rados", "s3",    "s3a",  "s3n",  "swift", "wasb", "wasbs"};
+constexpr std::string_view kOurs[] = {"file", "gs", "rados", "s3"};
+
+// "gs" of "gs://b/run"; empty where that is no URL. Of the schemes that are
+// known also "gs:/b/run", which pathlib makes of it, and of those of addresses
+// "gs:b/run", which leaves the slashes out.
 std::string_view SchemeOf(std::string_view where) {
-  const std::size_t end = where.find("://");
+  const std::size_t end = where.find(':');
   if (end == std::string_view::npos || end == 0) return "";
   const std::string_view scheme = where.substr(0, end);
   if (!absl::ascii_isalpha(static_cast<unsigned char>(scheme[0]))) return "";
@@ -27,7 +36,49 @@ std::string_view SchemeOf(std::string_view where) {
                         c == '+' || c == '-' || c == '.';
     if (!may_be) return "";
   }
-  return scheme;
+  const std::string_view rest = where.substr(end + 1);
+  const std::string lower = absl::AsciiStrToLower(std::string(scheme));
+  const bool is_one =
+      rest.starts_with("//") || std::ranges::count(kOurs, lower) > 0 ||
+      (rest.starts_with('/') && std::ranges::count(kElsewhere, lower) > 0);
+  return is_one ? scheme : "";
+}
+
+// What is wrong with an address, or a mistyped one, where a path is meant.
+absl::Status NoDirectory(const std::string& url, std::string_view scheme) {
+  const std::string shown = kv::ShownAddress(url);
+  const std::string lower = absl::AsciiStrToLower(std::string(scheme));
+  if (internal::IsRemoteAddress(url)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: a directory of this machine is meant here, not an address on "
+        "'%s': what changes a store is done in the run's own directory, or in "
+        "an empty one that has this as its remote",
+        shown, scheme));
+  }
+  if (url.find("://") != scheme.size()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: an address on '%s' begins with %s://; a directory of this "
+        "machine that is called so is ./%s",
+        shown, scheme, lower, shown));
+  }
+  if (lower == "gs") {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: an address on '%s' is taken where CKPTREE_GS_ENDPOINT is set "
+        "(https://storage.googleapis.com), and begins with gs://; a directory "
+        "of this machine is given by its path",
+        shown, scheme));
+  }
+  if (std::ranges::count(kOurs, lower) > 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: '%s' is written in lower case, %s://; a directory of this machine "
+        "is given by its path",
+        shown, scheme, lower));
+  }
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: '%s' is no scheme of an address: these are s3://, rados:// and "
+      "file:///, and gs:// where CKPTREE_GS_ENDPOINT is set; a directory of "
+      "this machine is given by its path",
+      shown, scheme));
 }
 
 // "%20" is a space; what is no such escape stays.
@@ -62,30 +113,29 @@ absl::StatusOr<std::string> LocalPath(std::string_view where) {
   }
   const std::string_view scheme = SchemeOf(where);
   if (scheme.empty()) return std::string(where);
-  if (absl::AsciiStrToLower(std::string(scheme)) != "file") {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: a store is made and written in a directory of this machine, not "
-        "on '%s': give its path; s3:// and rados:// are for its remote, and "
-        "for opening it to read%s",
-        kv::ShownAddress(where), scheme,
-        scheme == "gs" ? "; gs://, too, where CKPTREE_GS_ENDPOINT is set "
-                         "(https://storage.googleapis.com)"
-                       : ""));
+  const bool is_file = absl::AsciiStrToLower(std::string(scheme)) == "file";
+  std::string url(where);
+  const std::string_view rest = where.substr(scheme.size() + 1);
+  if (rest.starts_with('/') && !rest.starts_with("//")) {
+    url = std::string(scheme) + (is_file ? "://" : ":/") + std::string(rest);
   }
-  if (internal::IsRemoteAddress(std::string(where))) {
+  if (!is_file) return NoDirectory(url, scheme);
+  if (internal::IsRemoteAddress(url)) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: a store ships to this folder, and by this address it is only "
         "read; what changes a store takes the directory of the process that "
         "writes, or a new one that has this as its remote",
-        where));
+        url));
   }
-  std::string path = Unescaped(where.substr(scheme.size() + 3));
+  const bool has_slashes = url.find("://") == scheme.size();
+  std::string path =
+      has_slashes ? Unescaped(url.substr(scheme.size() + 3)) : "";
   if (path.empty() || path.front() != '/' ||
       path.find('\0') != std::string::npos) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: a file URL of this machine is file:// and an absolute path, as in "
         "file:///runs/lm",
-        kv::ShownAddress(where)));
+        kv::ShownAddress(url)));
   }
   return path;
 }

@@ -111,8 +111,11 @@ absl::StatusOr<std::unique_ptr<Member>> Member::Meet(
     store.create_if_missing = false;
     // Rank 0 ships what all of them save.
     store.remote.clear();
-    store.durable = Durable::kLocal;
-    store.take_over = false;
+    const StoreOptions usual;
+    store.durable = usual.durable;
+    store.take_over = usual.take_over;
+    store.remote_timeout = usual.remote_timeout;
+    store.remote_grace = usual.remote_grace;
     absl::StatusOr<std::shared_ptr<Engine>> engine =
         options.shared_folder
             ? Engine::Open(directory, {.store = std::move(store),

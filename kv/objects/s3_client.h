@@ -52,6 +52,9 @@ class S3Client {
                             const Call& call, bool once = false);
   S3Reply Send(const S3Request& request, const Call& call, bool once = false);
 
+  // That answers, with its port; for messages.
+  const std::string& host() const { return host_; }
+
  private:
   explicit S3Client(S3Of of) : of_(of), credentials_(http_, of) {}
   HttpRequest Build(const S3Request& request, const AwsKeys& keys,

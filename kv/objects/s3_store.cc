@@ -49,13 +49,6 @@ constexpr int kMostStrange = 5;
 // By this Sensible() knows such an answer; callers do not see it.
 constexpr char kStrange[] = "strange";
 
-absl::Status Strange(const std::string& what) {
-  absl::Status strange =
-      absl::UnavailableError(absl::StrCat(what, ": that is no answer of S3"));
-  strange.SetPayload(kStrange, absl::Cord());
-  return strange;
-}
-
 const absl::Status& StatusOf(const absl::Status& status) { return status; }
 template <typename T>
 const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
@@ -250,6 +243,15 @@ class S3Store : public ObjectStore {
   }
 
  private:
+  absl::Status Strange(const std::string& what) const {
+    absl::Status strange = absl::UnavailableError(absl::StrCat(
+        what, ", of ", address_, ": that is no answer of S3, which host ",
+        client_->host(), " gave: see whether the endpoint (AWS_ENDPOINT_URL) ",
+        "is that of an object store"));
+    strange.SetPayload(kStrange, absl::Cord());
+    return strange;
+  }
+
   // Not empty.
   absl::StatusOr<std::size_t> GetOnce(const std::string& name,
                                       std::uint64_t offset,

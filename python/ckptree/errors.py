@@ -318,6 +318,14 @@ def level_of_caller() -> int:
 _HELD = "is held by another writer"
 
 
+def _is_refused_read(text: str) -> bool:
+    """As the engine says it of an answer of an object store."""
+    asked = text.partition(" at ")[0].split()
+    return "credentials may not do that" in text and (
+        "GET" in asked or "HEAD" in asked
+    )
+
+
 @contextmanager
 def while_opening(
     *, reading: bool = False, looking: bool = False
@@ -344,7 +352,8 @@ def while_opening(
     except NotFoundError as error:
         raise StoreNotFoundError(str(error)) from None
     except PermissionDeniedError as error:
-        if reading:
+        # Who may not read in an object store cannot open it to read, either.
+        if reading or _is_refused_read(str(error)):
             raise
         raise PermissionDeniedError(
             f"{error}; a store that cannot be written to is read with "

@@ -12,13 +12,6 @@ from ckptree.hints import TypeVar
 
 T = TypeVar("T")
 
-# pathlib makes one slash of two.
-_MOUNTED_NOWHERE = (
-    rb"(?i)(abfss?|adl|az|cos|file|ftp|gc?s|hdfs|https?|oss|r2|s3[an]?|swift|"
-    rb"wasbs?)"
-    rb":/(?!/)"
-)
-
 
 def with_parents(directory: str, create: bool, opened: Callable[[], T]) -> T:
     """What `opened` returns; where it makes a store, and the folders above are
@@ -56,14 +49,15 @@ def place_to_read(path: str | os.PathLike[str]) -> str:
 
 def local_path(path: str | os.PathLike[str]) -> str:
     """The path of this machine that is meant; every call that takes a directory
-    asks here. ValueError for URLs, by the name of their scheme; one of a file
-    is its path.
+    asks here, and the engine says what is wrong. ValueError for URLs, by the
+    name of their scheme, and for addresses that lack slashes, as pathlib makes
+    them; a URL of a file is its path.
 
     >>> local_path("file:///runs/lm"), local_path("runs/lm")
     ('/runs/lm', 'runs/lm')
     >>> local_path("gs://bucket/lm")
     Traceback (most recent call last):
-    ckptree.errors.InvalidArgumentError: ...not on 'gs'...
+    ckptree.errors.InvalidArgumentError: ...on 'gs'...
     """
     given = os.fspath(path)
     start = os.fsencode(given)
@@ -72,13 +66,4 @@ def local_path(path: str | os.PathLike[str]) -> str:
             f"{os.fsdecode(start)}: '~' is no folder of yours here: call "
             "os.path.expanduser()"
         )
-    if b":/" not in start:
-        return _engine.local_path(given)
-    import re  # Here, for a process that reads one leaf goes without.
-
-    found = re.match(_MOUNTED_NOWHERE, start)
-    if found is None:
-        return _engine.local_path(given)
-    scheme = found.end() - 1
-    url = start[:scheme] + (b"//" if found[1].lower() == b"file" else b"/")
-    return _engine.local_path(os.fsdecode(url + start[scheme:]))
+    return _engine.local_path(given)

@@ -140,7 +140,8 @@ class Store(Reporting, Closing):
         set and the bucket creates objects conditionally. An absent or empty
         directory becomes the store that is there; what another one lost of its
         segments comes back when it is opened, and array bytes that are damaged
-        in it are read there. With ranks, rank 0 ships what all save. "": none.
+        in it are read there. With ranks, rank 0 ships what all save. Where
+        nobody answers there, opening it fails after about a minute. "": none.
     durable : {"local", "remote"}
         Where a step is once its save is done. Of saves alone: what tag(),
         delete() and the like changed is on the disk when they return, and
@@ -151,9 +152,9 @@ class Store(Reporting, Closing):
         Also where the remote has lost the object `store`, which says whose
         the others are: it is made anew, where they are of one store.
     remote_timeout : float
-        Seconds that a save with `durable="remote"`, and close(), wait for it.
-        Ranks that share no folder wait at most `Ranks(deadline=)` more, and
-        some requests, where it does not answer.
+        Seconds that a save with `durable="remote"`, and close(), wait for it;
+        not of opening it. Ranks that share no folder wait at most
+        `Ranks(deadline=)` more, and some requests, where it does not answer.
     remote_grace : float
         Seconds that objects in the remote stay once nothing needs them: who
         reads there for longer may meet StepGone.
@@ -1103,7 +1104,8 @@ def open(
     path: str | os.PathLike[str], **options: Unpack[OpenOptions]
 ) -> Store:
     """A store for reading: no lock, nothing is written, safe beside a live
-    trainer; refresh() shows what it saved since.
+    trainer; refresh() shows what it saved since. `path` may be an address,
+    "s3://...": UnavailableError, within about a minute, where nobody answers.
 
     >>> import ckptree
     >>> ckptree.Store(tmp / "run").close()

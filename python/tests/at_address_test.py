@@ -258,6 +258,51 @@ def test_flax_saves_to_an_address_in_the_background(run):
     assert same(checkpoints.restore_checkpoint(run, None), 3)
 
 
+FLAX_KILLED = """
+import os
+import sys
+
+import numpy as np
+from ckptree.flax import checkpoints
+
+checkpoints.save_checkpoint(sys.argv[1], {"w": np.ones(9), "n": 1}, 1)
+
+def die(*arguments, **options):
+    os._exit(9)
+
+checkpoints._begin = die
+checkpoints.save_checkpoint(sys.argv[1], {"w": np.ones(9), "n": 2}, 2)
+"""
+
+
+def test_flax_goes_on_where_a_machine_was_killed(run, cache):
+    ended = subprocess.run([sys.executable, "-c", FLAX_KILLED, run])
+    assert ended.returncode == 9
+    shutil.rmtree(cache)
+    with pytest.raises(ckptree.StateError) as told:
+        checkpoints.save_checkpoint(run, tree(3), 3, keep=2)
+    assert "ckptree.flax.checkpoints: pass take_over=True" in str(told.value)
+    assert "ckptree.orbax" not in str(told.value)
+    checkpoints.save_checkpoint(run, tree(3), 3, keep=2, take_over=True)
+    assert checkpoints.available_steps(run) == [1, 3]
+    checkpoints.save_checkpoint_multiprocess(
+        run, tree(4), 4, keep=2, take_over=True
+    )
+    assert same(checkpoints.restore_checkpoint(run, None), 4)
+
+
+def test_flax_takes_over_addresses_alone(tmp_path):
+    for save in (
+        checkpoints.save_checkpoint,
+        checkpoints.save_checkpoint_multiprocess,
+    ):
+        with pytest.raises(ckptree.InvalidArgumentError, match="take_over"):
+            save(tmp_path / "run", tree(1), 1, take_over=True)
+        with pytest.raises(TypeError, match="take_over is a bool"):
+            save(tmp_path / "run", tree(1), 1, take_over="yes")
+    assert not (tmp_path / "run").exists()
+
+
 def test_flax_as_a_path_where_nothing_was_shipped(tmp_path):
     checkpoints.save_checkpoint(f"file://{tmp_path}/run", tree(1), 1)
     assert list(pathlib.Path(tmp_path / "run").iterdir())

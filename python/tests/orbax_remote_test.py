@@ -129,6 +129,11 @@ def test_what_goes_with_nothing_is_refused(tmp_path, address):
         )
     with pytest.raises(ValueError, match="'gs'"):
         ocp.CheckpointManager("gs://bucket/run")
+    with pytest.raises(ValueError, match="^local_directory: s3://b/y: "):
+        ocp.CheckpointManager(
+            address,
+            remote_options=ocp.RemoteOptions(local_directory="s3://b/y"),
+        )
 
 
 def test_what_is_not_there_is_named(tmp_path):

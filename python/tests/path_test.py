@@ -67,6 +67,20 @@ def test_no_url_becomes_a_folder(folder, name):
             OPENINGS[name](pathlib.Path(url))
 
 
+@pytest.mark.parametrize("name", OPENINGS)
+def test_an_address_without_slashes_is_no_folder(folder, name):
+    for path, said in {
+        "file:rel": "file:///runs/lm",
+        "s3:bucket/run": "begins with s3://",
+        "rados:pool": "begins with rados://",
+        "s3:/bucket/run": "its remote",
+        "S3://bucket/run": "lower case, s3://",
+        "s4://bucket/run": "no scheme of an address: these are s3://",
+    }.items():
+        with pytest.raises(ckptree.InvalidArgumentError, match=said):
+            OPENINGS[name](path)
+
+
 TREE = {"w": np.ones(2)}
 
 
@@ -112,9 +126,15 @@ def test_the_drop_ins_write_no_url_to_a_folder(folder, entries):
         for path in ("gs://bucket/run", pathlib.Path("s3://bucket/run"),
                      Remote("my-files://x/run")):
             scheme = os.fspath(path).split(":")[0]
-            with pytest.raises(ValueError, match=f"not on '{scheme}'"):
+            with pytest.raises(ValueError, match=f"'{scheme}'"):
                 entry(path)
                 pytest.fail(f"{name} took {path}")
+        with pytest.raises(ValueError, match="file:///runs/lm"):
+            entry("file:rel")
+            pytest.fail(f"{name} took file:rel")
+        with pytest.raises(ValueError, match="^s4://b/x: 's4' is no scheme"):
+            entry("s4://b/x")
+            pytest.fail(f"{name} took s4://b/x")
 
 
 def test_a_url_of_a_file_is_its_path(tmp_path):
@@ -153,7 +173,8 @@ def test_names_that_only_look_like_urls_are_folders(tmp_path, monkeypatch):
         "://x",
         "1s3://x",
         "a b://c",
-        "gs:x",
+        "./s3:x",
+        "az:x",
     ]
     for name in names:
         pathlib.Path(name).parent.mkdir(parents=True, exist_ok=True)

@@ -26,6 +26,8 @@ def opened(**more):
         remote=f"file://{folder}/bucket",
         durable="remote",
         take_over=True,
+        remote_timeout=300,
+        remote_grace=1800,
     )
     return ckptree.Store(f"{folder}/disk{rank}", **{**options, **more})
 

@@ -11,6 +11,7 @@ import sys
 import ckptree
 import numpy as np
 import pytest
+from ckptree.errors import while_opening
 
 
 def state(step):
@@ -48,6 +49,9 @@ def test_what_goes_with_nothing_is_refused(tmp_path):
         ckptree.Store(tmp_path / "a", durable="remote")
     with pytest.raises(ValueError, match="remote"):
         ckptree.Store(tmp_path / "a", take_over=True)
+    for option in ({"remote_timeout": 5}, {"remote_grace": 5}):
+        with pytest.raises(ValueError, match="there is none: set remote"):
+            ckptree.Store(tmp_path / "a", **option)
     with ckptree.Store(tmp_path / "a") as store:
         with pytest.raises(ckptree.StateError, match="without a remote"):
             store.wait_replicated()
@@ -86,6 +90,16 @@ def test_credentials_have_a_class_of_their_own(tmp_path, monkeypatch):
         ckptree.open("s3://bucket/run")
     with pytest.raises(PermissionError):
         ckptree.Store(tmp_path / "a", remote="s3://bucket/run")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT"])
+def test_who_may_not_read_is_not_told_to_read(method):
+    refused = f"{method} run/store at host: 403 AccessDenied: these "
+    refused += "credentials may not do that"
+    with pytest.raises(ckptree.PermissionDeniedError) as told:
+        with while_opening():
+            raise ckptree.PermissionDeniedError(refused)
+    assert ("ckptree.open()" in str(told.value)) == (method == "PUT")
 
 
 def test_a_bucket_of_google_is_taken_where_its_endpoint_is_named(

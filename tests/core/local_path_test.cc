@@ -29,8 +29,8 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
 TEST(LocalPathTest, PathsAreWhatTheyAre) {
   for (const char* path :
-       {"/runs/lm", "runs/lm", "./gs://b", "a:b/c", "gs:/b", "://x", "1s3://x",
-        "a b://c", "/file:///x", "100%25"}) {
+       {"/runs/lm", "runs/lm", "./gs://b", "./file:rel", "a:b/c", "run:/b",
+        "az:1", "://x", "1s3://x", "a b://c", "/file:///x", "100%25"}) {
     EXPECT_THAT(LocalPath(path), IsOkAndHolds(std::string(path)));
   }
 }
@@ -48,8 +48,9 @@ TEST(LocalPathTest, AFileUrlIsItsPath) {
   EXPECT_THAT(LocalPath("file:///100%"), IsOkAndHolds("/100%"));
   EXPECT_THAT(LocalPath("file:///%4"), IsOkAndHolds("/%4"));
   EXPECT_THAT(LocalPath("file:///%zz%+1"), IsOkAndHolds("/%zz%+1"));
-  for (const char* url :
-       {"file://", "file://runs/lm", "file://host/runs", "file:///a%00b"}) {
+  EXPECT_THAT(LocalPath("file:/runs/lm"), IsOkAndHolds("/runs/lm"));
+  for (const char* url : {"file://", "file://runs/lm", "file://host/runs",
+                          "file:///a%00b", "file:rel", "file:", "File:a/b"}) {
     EXPECT_THAT(LocalPath(url), StatusIs(kInvalid, HasSubstr("file:///runs")));
   }
 }
@@ -70,6 +71,19 @@ TEST(LocalPathTest, OtherUrlsAreRefusedByTheirScheme) {
   EXPECT_THAT(LocalPath("S3://b"), StatusIs(kInvalid, HasSubstr("'S3'")));
   EXPECT_THAT(LocalPath("a+b-c.1://b"),
               StatusIs(kInvalid, HasSubstr("'a+b-c.1'")));
+}
+
+TEST(LocalPathTest, AMistypedAddressIsToldAsSuch) {
+  const auto says = [](const char* text) {
+    return StatusIs(kInvalid, AllOf(HasSubstr(text), Not(HasSubstr("made"))));
+  };
+  EXPECT_THAT(LocalPath("s3:b/x"), says("begins with s3://"));
+  EXPECT_THAT(LocalPath("s3:/b/x"), says("s3://b/x: a directory"));
+  EXPECT_THAT(LocalPath("rados:p"), says("begins with rados://"));
+  EXPECT_THAT(LocalPath("S3://b/x"), says("in lower case, s3://"));
+  EXPECT_THAT(LocalPath("s4://b/x"), says("'s4' is no scheme of an address"));
+  EXPECT_THAT(LocalPath("gcs:/b/x"), says("'gcs' is no scheme"));
+  EXPECT_THAT(LocalPath("s3://b/x"), says("has this as its remote"));
 }
 
 // In a directory of its own, where nothing may appear.

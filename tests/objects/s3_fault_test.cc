@@ -141,6 +141,19 @@ TEST_F(S3FaultTest, WhatAnotherCreatedIsNeverTakenForOnesOwn) {
   }
 }
 
+TEST_F(S3FaultTest, APortalsPageIsNamedByItsHost) {
+  Put("segment/1", 10, 1);
+  std::byte byte[1];
+  proxy_.Arm(Fault::kAnswer, "GET", 5, kPortal);
+  EXPECT_THAT(
+      store_->GetRange("segment/1", 0, byte, Soon()).status(),
+      testing::StatusIs(absl::StatusCode::kUnavailable,
+                        ::testing::AllOf(HasSubstr(store_->address()),
+                                         HasSubstr(proxy_.url().substr(7)),
+                                         HasSubstr("AWS_ENDPOINT_URL"))));
+  EXPECT_EQ(proxy_.fired(), 5);
+}
+
 TEST_F(S3FaultTest, ALateRequestMeetsWhatIsThere) {
   for (int i = 0; i < ScaledWithServers(50); ++i) {
     const std::string name = absl::StrCat("commit/", i);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,23 @@ TEST_F(CommandTest, WrongUsageSaysWhatWasMeant) {
   EXPECT_EQ(result.err,
             "ckptree: unknown command `lss`. Did you mean `ls`?\n"
             "  `ckptree help` lists the commands\n");
+  result = Run({"--timeout", "3", "-C", "/nowhere", "log"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err,
+              StartsWith("ckptree: `--timeout` stands in front of `3`, which "
+                         "is no command\n"));
+  EXPECT_THAT(Run({"-q", "--color=never", "lss"}).err,
+              HasSubstr("unknown command `lss`"));
+  for (const auto& [address, said] : std::map<std::string, std::string>{
+           {"s3:/b/x", "has this as its remote"},
+           {"s3:b", "begins with s3://"},
+           {"file:relative", "file:///runs/lm"},
+           {"S3://b/run", "in lower case, s3://"}}) {
+    EXPECT_THAT(Run({"-C", address, "log"}).err, HasSubstr(said));
+  }
+  EXPECT_THAT(Run({"-C", "s3://b/run", "rm", "1"}).err,
+              AllOf(HasSubstr("has this as its remote"),
+                    Not(HasSubstr("nobody to ask"))));
   result = Ask({"log", "--limt", "3"});
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.err, HasSubstr("unknown flag `--limt`. Did you mean "

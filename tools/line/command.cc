@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "tools/line/leading_flags.h"
 #include "tools/line/table_flags.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
@@ -454,12 +456,21 @@ bool MayPage(std::string_view name, const std::vector<std::string>& words) {
   });
 }
 
-absl::Status UnknownCommand(std::string_view name) {
+absl::Status UnknownCommand(std::string_view name, std::string_view in_front) {
   std::vector<std::string> names;
   for (const Command& command : Commands()) {
     if (!command.hidden) names.emplace_back(command.name);
   }
   const std::string nearest = Nearest(name, names);
+  if (!in_front.empty() && nearest.empty()) {
+    return WithHint(
+        absl::InvalidArgumentError(
+            absl::StrFormat("`%s` stands in front of `%s`, which is no command",
+                            Escape(in_front), Escape(name))),
+        "in front of the command stand -C, --color, -q and --no-pager; what "
+        "is of a command stands behind it, and `ckptree help COMMAND` lists "
+        "it");
+  }
   return WithHint(
       absl::InvalidArgumentError(
           nearest.empty()
@@ -511,27 +522,6 @@ absl::StatusOr<int> Run(const Command& command, std::vector<std::string> words,
   return code;
 }
 
-// Moves flags that stand before the command behind it; returns the command.
-std::string TakeCommand(std::vector<std::string>* words) {
-  for (std::size_t i = 0; i < words->size(); ++i) {
-    const std::string& word = (*words)[i];
-    if (word == "-C" || word == "--store" || word == "--color") {
-      ++i;  // Its value.
-    } else if (word.empty() || word[0] != '-') {
-      std::string name = word;
-      words->erase(words->begin() + static_cast<std::ptrdiff_t>(i));
-      return name;
-    }
-  }
-  std::string name = words->empty() ? "help" : "";
-  for (const std::string& word : *words) {
-    if (word == "--version") name = "version";
-    if (name.empty() && (word == "-h" || word == "--help")) name = "help";
-  }
-  if (!name.empty()) words->clear();
-  return name;
-}
-
 }  // namespace
 
 std::span<const Command> Commands() {
@@ -568,6 +558,7 @@ std::vector<FlagSpec> FlagsOf(const Command& command) {
 
 int RunCommandLine(std::vector<std::string> words) {
   HandleSignals();
+  const std::string in_front = FlagInFront(words, kEveryFlags);
   const std::string name = TakeCommand(&words);
   Pager pager(MayPage(name, words));
   ByteSink out(STDOUT_FILENO, [&pager](std::string_view text) {
@@ -578,7 +569,7 @@ int RunCommandLine(std::vector<std::string> words) {
     PrintError(name.empty()
                    ? WithHint(absl::InvalidArgumentError("no command given"),
                               "`ckptree help` lists the commands")
-                   : UnknownCommand(name));
+                   : UnknownCommand(name, in_front));
     return kExitFailure;
   }
   absl::StatusOr<int> code = Run(*command, std::move(words), &out);

@@ -205,7 +205,7 @@ absl::Status Session::Print(Table table, const TableOptions& options,
 
 absl::Status Session::CheckCanAsk(std::string_view question,
                                   std::string_view hint) {
-  // Nobody is to add -y, and hear only then that it was in vain.
+  // What cannot be changed from here is told first: no answer helps there.
   if (const auto directory = FindDirectory(); directory.ok()) {
     CKPTREE_RETURN_IF_ERROR(LocalPath(*directory).status());
   }

@@ -19,8 +19,8 @@ namespace ckptree {
 
 // The path that is meant: `where` itself, or of "file:///a%20b" that is
 // "/a b". kInvalidArgument, by the name of its scheme, for every other URL
-// ("gs://b/run"): no folder is made that is called so. Who wants such a folder
-// says "./gs://b/run".
+// ("gs://b/run"), and for one that lacks slashes ("s3:/b", "file:rel"): no
+// folder is made that is called so. Who wants such a folder says "./s3:/b".
 //
 // Every call of this library that takes a directory asks here.
 CKPTREE_EXPORT absl::StatusOr<std::string> LocalPath(std::string_view where);

@@ -116,6 +116,8 @@ def save_checkpoint(
     keep_every_n_steps: int | None = None,
     async_manager: AsyncManager | None = None,
     orbax_checkpointer: Any = None,
+    *,
+    take_over: bool = False,
 ) -> str:
     """Saves `target`, any tree, as step number `step`; returns a name for it.
     Durable when it returns, but with an `async_manager`, or an
@@ -124,6 +126,10 @@ def save_checkpoint(
     The last `keep` steps are kept, and also each step that is at least
     `keep_every_n_steps` after the one kept before. InvalidCheckpointError: the
     step is there; `overwrite` replaces it and deletes all later ones.
+
+    `take_over`, of ckptree, at an address: save also where another process
+    wrote there less than ten minutes ago and did not close the store; its saves
+    fail from then on. Without it that is a StateError.
 
     >>> import numpy as np
     >>> path = save_checkpoint(tmp / "run", {"w": np.ones(2)}, step=3)
@@ -140,10 +146,11 @@ def save_checkpoint(
     items = _items_of(target, orbax_checkpointer)
     name = directory.name(ckpt_dir, prefix, number)
     folder = directory.folder(ckpt_dir, prefix)
+    directory.check_take_over(folder, take_over)
     directory.check_alone(folder)
     if not directory.is_there(folder):
         directory.check_not_of_flax(ckpt_dir, prefix)
-    store = directory.to_save(folder)
+    store = directory.to_save(folder, take_over)
     try:
         store.set_policy(policy)
         handle = _begin(store, number, items, overwrite)
@@ -186,6 +193,8 @@ def save_checkpoint_multiprocess(
     async_manager: AsyncManager | None = None,
     gda_manager: Any = None,
     orbax_checkpointer: Any = None,
+    *,
+    take_over: bool = False,
 ) -> str:
     """As save_checkpoint(), which takes sharded arrays, too; of one process.
 
@@ -205,6 +214,7 @@ def save_checkpoint_multiprocess(
         keep_every_n_steps,
         async_manager,
         orbax_checkpointer,
+        take_over=take_over,
     )
 
 

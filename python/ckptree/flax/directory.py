@@ -10,7 +10,12 @@ import re
 from typing import TYPE_CHECKING
 
 import ckptree
-from ckptree.errors import StoreNotFoundError, UnsupportedError
+from ckptree.arguments import BOOL
+from ckptree.errors import (
+    InvalidArgumentError,
+    StoreNotFoundError,
+    UnsupportedError,
+)
 from ckptree.orbax import _flax_files, _place, _processes
 from ckptree.orbax._place import Address, OrbaxCheckpointError
 from ckptree.orbax._remote import Remote, RemoteOptions
@@ -47,6 +52,7 @@ def folder(ckpt_dir: PathLike, prefix: str) -> Where:
     below = _flax_files.folder_name(prefix)
     given = os.fspath(ckpt_dir)
     if isinstance(given, str) and "://" in given:
+        _where(given)  # What is wrong is told of the argument.
         return _where(f"{given.rstrip('/')}/{below}")
     return pathlib.Path(local_path(ckpt_dir)) / below
 
@@ -76,12 +82,24 @@ def check_alone(store: Where) -> None:
         )
 
 
-def to_save(store: Where) -> ckptree.Store:
+def check_take_over(store: Where, take_over: bool) -> None:
+    """TypeError, InvalidArgumentError: it is no bool, or not of an address."""
+    if BOOL("take_over", take_over) and not isinstance(store, Address):
+        raise InvalidArgumentError(
+            f"take_over is of an address, as s3://bucket/run, and {store} is "
+            "in a directory: leave it out"
+        )
+
+
+def to_save(store: Where, take_over: bool = False) -> ckptree.Store:
     """The store, open to be saved to; it is made where there is none."""
     if isinstance(store, Address):
-        remote = Remote(store, RemoteOptions())
+        remote = Remote(store, RemoteOptions(take_over=take_over))
         options = remote.opening(_processes.DEADLINE)
-        return remote.opened(lambda: ckptree.Store(remote.directory, **options))
+        return remote.opened(
+            lambda: ckptree.Store(remote.directory, **options),
+            "For a save of ckptree.flax.checkpoints: pass take_over=True",
+        )
     store.parent.mkdir(parents=True, exist_ok=True)
     return ckptree.Store(store)
 

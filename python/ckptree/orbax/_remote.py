@@ -24,6 +24,10 @@ T = TypeVar("T")
 
 # What an open says of a folder of which every commit is in the remote.
 _NOTHING_OF_ITS_OWN = "after this directory was shipped, all of it"
+_ADVICE_OF_A_MANAGER = (
+    "For a manager of ckptree.orbax: pass "
+    "remote_options=RemoteOptions(take_over=True)"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +59,7 @@ class Remote:
         self.directory = pathlib.Path(
             _usual_directory(address)
             if options.local_directory is None
-            else local_path(options.local_directory)
+            else _local_directory(options.local_directory)
         )
 
     def of_job(self, job: Job | None) -> Remote:
@@ -79,13 +83,13 @@ class Remote:
             "remote_timeout": timeout,
         }
 
-    def opened(self, open_it: Callable[[], T]) -> T:
+    def opened(
+        self, open_it: Callable[[], T], advice: str = _ADVICE_OF_A_MANAGER
+    ) -> T:
         """What `open_it` returns. A folder of the cache that another machine
-        has left behind, and that has nothing of its own, is fetched anew."""
-        with advice_to_take_over(
-            "For a manager of ckptree.orbax: pass "
-            "remote_options=RemoteOptions(take_over=True)"
-        ):
+        has left behind, and that has nothing of its own, is fetched anew.
+        `advice`: how this caller takes over."""
+        with advice_to_take_over(advice):
             try:
                 return open_it()
             except StateError as error:
@@ -145,6 +149,14 @@ def cache_of(address: str) -> str:
             "pass remote_options=RemoteOptions(local_directory=...)"
         )
     return os.path.join(root, "ckptree")
+
+
+def _local_directory(path: str | os.PathLike[str]) -> str:
+    """InvalidArgumentError, by the name of the option: it is an address."""
+    try:
+        return local_path(path)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"local_directory: {error}") from None
 
 
 def _usual_directory(address: str) -> str:
