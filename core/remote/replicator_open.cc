@@ -217,7 +217,8 @@ absl::Status Replicator::CheckUnused(const kv::Call& call) {
       "be training. Wait until that is %s, or set take_over, which ends it at "
       "its next save",
       newest->host, newest->pid, store_->address(),
-      absl::FormatDuration(absl::Trunc(now - written, absl::Seconds(1))),
+      absl::FormatDuration(std::max(
+          absl::Trunc(now - written, absl::Seconds(1)), absl::Seconds(1))),
       absl::FormatDuration(kMayBeAlive)));
 }
 

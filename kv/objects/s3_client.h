@@ -53,7 +53,7 @@ class S3Client {
   S3Reply Send(const S3Request& request, const Call& call, bool once = false);
 
   // That answers, with its port; for messages.
-  const std::string& host() const { return host_; }
+  std::string host() const { return shown_.substr(0, shown_.find('/')); }
 
  private:
   explicit S3Client(S3Of of) : of_(of), credentials_(http_, of) {}

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "tools/output/expression.h"
 #include "tools/output/failure.h"
 
