@@ -248,8 +248,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenThere(
           "read only, or use a newer engine",
           findings.read_only_feature));
     }
-    // Segments that are gone cost the leaves in them; training goes on.
-    return absl::OkStatus();
+    return absl::OkStatus();  // Segments that are gone cost their leaves.
   };
   CKPTREE_ASSIGN_OR_RETURN(
       std::unique_ptr<kv::Database> database,

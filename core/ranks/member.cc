@@ -109,8 +109,7 @@ absl::StatusOr<std::unique_ptr<Member>> Member::Meet(
     StoreOptions store = options.store;
     store.read_only = true;
     store.create_if_missing = false;
-    // Rank 0 ships what all of them save.
-    store.remote.clear();
+    store.remote.clear();  // Rank 0 ships what all of them save.
     const StoreOptions usual;
     store.durable = usual.durable;
     store.take_over = usual.take_over;

@@ -372,10 +372,11 @@ TEST_F(RecoverTest, KilledAsItEndsItLeavesWhatTheNextOneRemoves) {
   const std::uint64_t calls = recover("count", 0).calls;
   ASSERT_TRUE(fs::exists(destination_));
   int left = 0;
-  for (std::uint64_t at = calls; at + 8 > calls; --at) {
+  // A thread that syncs once a second makes some calls more or less.
+  for (std::uint64_t at = calls + 8; at + 40 > calls; --at) {
     fs::remove_all(destination_);
     const testing::ShimResult killed = recover("kill", at);
-    ASSERT_EQ(killed.fired, 1u) << killed.Text();
+    if (killed.fired == 0) continue;       // It had ended by then.
     if (!fs::exists(destination_)) break;  // Before the store had its name.
     ++left;
     EXPECT_TRUE(fs::exists(work)) << killed.Text();
