@@ -61,8 +61,10 @@ absl::StatusOr<std::shared_ptr<Replicator>> Engine::Connect(
 // The lock is held: what nothing was saved to now stays so, as nobody commits
 // to a store that was moved.
 absl::Status Engine::BeginShipping(std::uint64_t highest_version) {
+  // What is known by now is what the open found of its segments.
+  const bool is_whole = WarningsSoFar().empty();
   absl::Status begun = replicator_->Begin(database_.get(), store_.uuid,
-                                          highest_version, &logger_);
+                                          highest_version, is_whole, &logger_);
   if (begun.ok() || !replicator_->holds_nothing()) return begun;
   const std::string here = kv::AbsolutePath(directory_);
   const std::string aside = absl::StrCat(here, kAside, kv::NewWriteId());

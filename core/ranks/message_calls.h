@@ -10,9 +10,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/status_of.h"
 #include "kv/object_store.h"
 
 namespace ckptree::internal {
@@ -39,18 +39,11 @@ class MessageCalls {
   auto Make(Request&& request) {
     const kv::Call call = Begin();
     auto result = std::forward<Request>(request)(call);
-    Ended(call, StatusOf(result));
+    Ended(call, base::StatusOf(result));
     return result;
   }
 
  private:
-  static const absl::Status& StatusOf(const absl::Status& status) {
-    return status;
-  }
-  template <typename T>
-  static const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
-    return result.status();
-  }
   kv::Call Begin();
   void Ended(const kv::Call& call, const absl::Status& status);
 

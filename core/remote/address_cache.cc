@@ -71,20 +71,13 @@ absl::Status ErrorOf(const std::error_code& error, const std::string& what) {
 // in the way of each other.
 absl::StatusOr<std::string> CacheRoot(std::string_view uuid,
                                       const std::string& address) {
-  const char* const named = std::getenv("XDG_CACHE_HOME");
-  const char* const home = std::getenv("HOME");
-  std::string root;
-  if (named != nullptr && *named == '/') {
-    root = named;
-  } else if (home != nullptr && *home == '/') {
-    root = kv::Join(home, ".cache");
-  } else {
+  const std::optional<std::string> root = CacheFolder();
+  if (!root.has_value()) {
     return absl::FailedPreconditionError(
         "a store that is read by its address needs a folder for what it "
         "fetches: set XDG_CACHE_HOME");
   }
-  return kv::Join(kv::Join(kv::Join(root, "ckptree"), HexOf(uuid)),
-                  base::DigestOf(address).Hex());
+  return kv::Join(kv::Join(*root, HexOf(uuid)), base::DigestOf(address).Hex());
 }
 
 bool IsDirectoryName(const std::string& name) {
@@ -309,6 +302,14 @@ absl::StatusOr<Standing> StandingOf(ChainPoint* at, bool is_proven,
 }
 
 }  // namespace
+
+std::optional<std::string> CacheFolder() {
+  const char* const named = std::getenv("XDG_CACHE_HOME");
+  if (named != nullptr && *named == '/') return kv::Join(named, "ckptree");
+  const char* const home = std::getenv("HOME");
+  if (home == nullptr || *home != '/') return std::nullopt;
+  return kv::Join(kv::Join(home, ".cache"), "ckptree");
+}
 
 bool IsRemoteAddress(const std::string& where) {
   if (where.starts_with("s3://") || where.starts_with("rados://")) return true;

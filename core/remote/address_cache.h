@@ -7,6 +7,7 @@
 #define CKPTREE_CORE_REMOTE_ADDRESS_CACHE_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,10 @@ namespace ckptree::internal {
 // gs://... where that is taken, or file:///folder where that is the folder of
 // one.
 bool IsRemoteAddress(const std::string& where);
+
+// $XDG_CACHE_HOME/ckptree, or ~/.cache/ckptree: where what is fetched, or on
+// its way, stands on this machine. Nothing: the environment names neither.
+std::optional<std::string> CacheFolder();
 
 // The newest commit of which this process knows that it is in the store of its
 // address. Thread-safe.

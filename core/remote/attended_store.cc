@@ -24,6 +24,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "base/status_of.h"
 #include "kv/monotonic.h"
 #include "kv/object_store.h"
 
@@ -34,19 +35,11 @@ constexpr absl::Duration kLook = absl::Milliseconds(100);
 
 class AttendedStore : public kv::ObjectStore {
  private:
-  static const absl::Status& StatusOf(const absl::Status& status) {
-    return status;
-  }
-  template <typename T>
-  static const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
-    return result.status();
-  }
-
   template <typename Request>
   auto Attend(std::string what, Request&& request) {
     const std::uint64_t id = trouble_->Began(std::move(what));
     auto result = std::forward<Request>(request)();
-    trouble_->Ended(id, StatusOf(result));
+    trouble_->Ended(id, base::StatusOf(result));
     return result;
   }
 

@@ -69,10 +69,13 @@ class Replicator {
   void Built(const std::string& row_key, const std::string& path);
 
   // Takes the store over there and starts to ship. `database` and `logger`
-  // outlive Stop(). kFailedPrecondition: another store is there, somebody else
-  // may still write to it, or the directory must not go on (see ChainRows).
+  // outlive Stop(). `is_whole`: the directory has all of its segments, so none
+  // is looked for there. kFailedPrecondition: another store is there, somebody
+  // else may still write to it, or the directory must not go on (see
+  // ChainRows).
   absl::Status Begin(kv::Database* database, const std::string& uuid,
-                     std::uint64_t highest_version, const Logger* logger);
+                     std::uint64_t highest_version, bool is_whole,
+                     const Logger* logger);
 
   // After Begin() refused a directory that has no step, no settings and no file
   // of others, and of which nothing was shipped: an empty one, which gets what

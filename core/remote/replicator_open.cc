@@ -246,7 +246,7 @@ absl::Status Replicator::CheckAddress() {
 }
 
 absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
-                               std::uint64_t highest_version,
+                               std::uint64_t highest_version, bool is_whole,
                                const Logger* logger) {
   database_ = database;
   logger_ = logger;
@@ -299,7 +299,7 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
   CKPTREE_RETURN_IF_ERROR(database_->BetweenCommits(
       [&](std::uint64_t ordinal) { return TakeOver(ordinal, call); }));
   const std::stop_token cancelled = remote_trouble_->token();
-  CKPTREE_RETURN_IF_ERROR(FetchBack(cancelled));
+  if (!is_whole) CKPTREE_RETURN_IF_ERROR(FetchBack(cancelled));
   spares_->Begin(database_, uuid_, logger_, index_->segments());
   attendant_.reset();
   if (cancelled.stop_requested()) {

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "base/status_of.h"
 #include "kv/conditional_put.h"
 #include "kv/object_store.h"
 #include "kv/objects/http.h"
@@ -49,19 +50,13 @@ constexpr int kMostStrange = 5;
 // By this Sensible() knows such an answer; callers do not see it.
 constexpr char kStrange[] = "strange";
 
-const absl::Status& StatusOf(const absl::Status& status) { return status; }
-template <typename T>
-const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
-  return result.status();
-}
-
 // What `once` returns; strange answers are asked for again, after pauses, and
 // then they are kUnavailable.
 template <typename Once>
 auto Sensible(const Call& call, Once once) -> decltype(once()) {
   for (int tries = 1;; ++tries) {
     auto result = once();
-    const absl::Status& status = StatusOf(result);
+    const absl::Status& status = base::StatusOf(result);
     if (!status.GetPayload(kStrange).has_value()) return result;
     if (tries == kMostStrange || !CheckCall(call, "").ok()) {
       return absl::UnavailableError(status.message());

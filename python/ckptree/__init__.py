@@ -132,23 +132,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    _POLICIES = {
-        "All",
-        "Best",
-        "Budget",
-        "Closest",
-        "Custom",
-        "Every",
-        "EveryN",
-        "EverySeconds",
-        "Healthy",
-        "KeepIf",
-        "Latest",
-        "Logarithmic",
-        "SpecificSteps",
-        "Within",
-    }
-    _LATER = {"CheckpointManager", "decisions", "manager", "policies"}
+    _LATER = {"decisions", "manager", "policies"}
 
     def __getattr__(name: str) -> Any:
         """What is imported when it is named first: a program that reads one
@@ -157,10 +141,6 @@ if not TYPE_CHECKING:
             from ckptree.manager import CheckpointManager
 
             return CheckpointManager
-        if name in _POLICIES:
-            import ckptree.policies as policies
-
-            return getattr(policies, name)
         # The import puts them where they are found from then on.
         if name == "decisions":
             import ckptree.decisions as decisions
@@ -174,7 +154,11 @@ if not TYPE_CHECKING:
             import ckptree.policies as policies
 
             return policies
+        if name in __all__:  # A policy: all others are there.
+            import ckptree.policies as policies
+
+            return getattr(policies, name)
         raise AttributeError(f"module 'ckptree' has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *_LATER, *_POLICIES})
+        return sorted({*globals(), *__all__, *_LATER})

@@ -393,39 +393,31 @@ print(typing.get_type_hints(records.VerifyReport.of)["return"].__name__)
     )
 
 
+PAIR = """
+class {name}({base}):
+    '''Two.'''
+
+    x: int
+    y: list[str] = []
+
+    @property
+    def twice(self):
+        return 2 * self.x
+
+    @staticmethod
+    def of(x):
+        return {name}(x)
+"""
+
+
 def test_named_tuples_are_as_those_of_typing():
-    code = """
+    ours = PAIR.format(name="Ours", base="hints.NamedTuple")
+    theirs = PAIR.format(name="Theirs", base="typing.NamedTuple")
+    code = f"""
 import pickle, typing
 from ckptree import hints
-
-class Ours(hints.NamedTuple):
-    \'\'\'Two.\'\'\'
-
-    x: int
-    y: list[str] = []
-
-    @property
-    def twice(self):
-        return 2 * self.x
-
-    @staticmethod
-    def of(x):
-        return Ours(x)
-
-class Theirs(typing.NamedTuple):
-    \'\'\'Two.\'\'\'
-
-    x: int
-    y: list[str] = []
-
-    @property
-    def twice(self):
-        return 2 * self.x
-
-    @staticmethod
-    def of(x):
-        return Theirs(x)
-
+{ours}{theirs}"""
+    code += """
 assert set(dir(Ours)) == set(dir(Theirs))
 one = Ours.of(3)
 print(one, one.twice, one == (3, []), pickle.loads(pickle.dumps(one)) == one)

@@ -9,16 +9,24 @@
 #include <vector>
 
 namespace ckptree::tools {
+namespace {
+
+bool IsFlagAt(const std::vector<std::string>& words, std::size_t i) {
+  return i < words.size() && words[i].starts_with('-');
+}
+
+// The place behind the flag at `i`, and its value.
+std::size_t Behind(const std::vector<std::string>& words, std::size_t i) {
+  const std::string& word = words[i];
+  return i + (word == "-C" || word == "--store" || word == "--color" ? 2 : 1);
+}
+
+}  // namespace
 
 std::string FlagInFront(const std::vector<std::string>& words,
                         std::span<const FlagSpec> of_every) {
-  for (std::size_t i = 0; i < words.size(); ++i) {
+  for (std::size_t i = 0; IsFlagAt(words, i); i = Behind(words, i)) {
     const std::string& word = words[i];
-    if (word == "-C" || word == "--store" || word == "--color") {
-      ++i;  // Its value.
-      continue;
-    }
-    if (word.empty() || word[0] != '-') return "";
     const std::string name = word.substr(0, word.find('='));
     const bool is_of_every = std::any_of(
         of_every.begin(), of_every.end(), [&](const FlagSpec& flag) {
@@ -31,15 +39,13 @@ std::string FlagInFront(const std::vector<std::string>& words,
 }
 
 std::string TakeCommand(std::vector<std::string>* words) {
-  for (std::size_t i = 0; i < words->size(); ++i) {
-    const std::string& word = (*words)[i];
-    if (word == "-C" || word == "--store" || word == "--color") {
-      ++i;  // Its value.
-    } else if (word.empty() || word[0] != '-') {
-      std::string name = word;
-      words->erase(words->begin() + static_cast<std::ptrdiff_t>(i));
-      return name;
-    }
+  std::size_t at = 0;
+  while (IsFlagAt(*words, at)) at = Behind(*words, at);
+  if (at < words->size()) {
+    const auto place = words->begin() + static_cast<std::ptrdiff_t>(at);
+    std::string name = *place;
+    words->erase(place);
+    return name;
   }
   std::string name = words->empty() ? "help" : "";
   for (const std::string& word : *words) {

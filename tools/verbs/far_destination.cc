@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -23,6 +22,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "ckptree/local_path.h"
+#include "core/remote/address_cache.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/terminal.h"
@@ -168,20 +168,14 @@ void FarDestination::Remove() {
 }
 
 absl::Status FarDestination::FindFolder() {
-  const char* const named = std::getenv("XDG_CACHE_HOME");
-  const char* const home = std::getenv("HOME");
-  fs::path root;
-  if (named != nullptr && *named == '/') {
-    root = named;
-  } else if (home != nullptr && *home == '/') {
-    root = fs::path(home) / ".cache";
-  } else {
+  const std::optional<std::string> cache = internal::CacheFolder();
+  if (!cache.has_value()) {
     return WithHint(absl::FailedPreconditionError(
                         "a copy to an object store needs a folder on its way "
                         "there"),
                     "set XDG_CACHE_HOME");
   }
-  root /= "ckptree";
+  const fs::path root = *cache;
   std::error_code error;
   fs::create_directories(root, error);
   if (error) {
