@@ -31,6 +31,7 @@ enum class Does { kCount, kKill, kSignal, kFail, kFailOn, kInterrupt };
 
 ShimCounts* counts = nullptr;
 const char* under = nullptr;
+const char* only = nullptr;
 std::size_t under_length = 0;
 Does does = Does::kCount;
 std::uint64_t at = 0;
@@ -46,6 +47,7 @@ thread_local bool interrupted = false;
 __attribute__((constructor)) void Start() {
   const char* const file = std::getenv("CKPTREE_SHIM_COUNTS");
   under = std::getenv("CKPTREE_SHIM_UNDER");
+  only = std::getenv("CKPTREE_SHIM_ONLY");
   if (file == nullptr || under == nullptr) return;
   under_length = std::strlen(under);
   if (const char* n = std::getenv("CKPTREE_SHIM_AT")) {
@@ -94,6 +96,7 @@ bool Below(int folder, const char* path) {
 
 // True where the call shall fail, with errno set. `path` may be null: `fd`.
 bool Fails(const char* name, const char* path, int fd) {
+  if (only != nullptr && std::strcmp(name, only) != 0) return false;
   const int before = errno;
   const std::uint64_t n = counts->calls.fetch_add(1) + 1;
   const bool on = does == Does::kFailOn ? n >= at : n == at;

@@ -14,9 +14,10 @@ namespace ckptree::testing {
 //   CKPTREE_SHIM_COUNTS  a file that holds a ShimCounts
 //   CKPTREE_SHIM_UNDER   only calls on files in or below this folder count
 //   CKPTREE_SHIM_DOES    one of the names below; nothing else: only count
-//   CKPTREE_SHIM_AT      the call it happens at, from 1
-//   CKPTREE_SHIM_VALUE   an errno or a signal
-//   CKPTREE_SHIM_READS   set: opening to read and reading count too
+//   CKPTREE_SHIM_ONLY    only calls of this name count: write, sync, unlink,
+//   ... CKPTREE_SHIM_AT      the call it happens at, from 1 CKPTREE_SHIM_VALUE
+//   an errno or a signal CKPTREE_SHIM_READS   set: opening to read and reading
+//   count too
 //
 //   kill       SIGKILL before the call
 //   signal     that signal before the call, which then is made

@@ -91,6 +91,9 @@ ShimResult RunShimmed(std::vector<std::string> words, const ShimPlan& plan,
       absl::StrCat("CKPTREE_SHIM_DOES=", plan.does),
       absl::StrCat("CKPTREE_SHIM_AT=", plan.at),
       absl::StrCat("CKPTREE_SHIM_VALUE=", plan.value)};
+  if (!plan.only.empty()) {
+    environment.push_back(absl::StrCat("CKPTREE_SHIM_ONLY=", plan.only));
+  }
   if (plan.reads) environment.emplace_back("CKPTREE_SHIM_READS=1");
   for (char** variable = environ; *variable != nullptr; ++variable) {
     if (!absl::StartsWith(*variable, "LD_PRELOAD=") &&

@@ -18,6 +18,7 @@ struct ShimPlan {
   std::uint64_t at = 0;
   int value = 0;
   bool reads = false;
+  std::string only = "";  // A name of calls; no other counts.
 
   std::string Text() const;  // "fail (errno 5) at call 17"
 };
