@@ -16,6 +16,7 @@
 #include "core/version/open_check.h"
 #include "core/version/store_features.h"
 #include "schema/keys.h"
+#include "schema/remote_record.h"
 #include "schema/segment_record.h"
 #include "schema/store_record.h"
 #include "schema/tree.h"
@@ -60,6 +61,8 @@ absl::Status DecodeRow(std::string_view key, std::string_view value) {
       return schema::DecodePinRecord(value).status();
     case Row::kSettings:
       return schema::DecodeBranchSettings(value).status();
+    case Row::kFar:
+      return schema::DecodeFarSegment(value).status();
   }
   return absl::DataLossError("no row has such a key");
 }
