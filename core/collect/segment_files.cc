@@ -218,6 +218,7 @@ absl::StatusOr<std::vector<SegmentFile>> ListSegmentFiles(
     const std::function<std::uint64_t()>& version_in_flight) {
   CKPTREE_ASSIGN_OR_RETURN(std::vector<kv::LiveFile> live,
                            SortedLiveFiles(database));
+  std::erase_if(live, [](const kv::LiveFile& file) { return file.far; });
   const std::uint64_t in_flight = version_in_flight ? version_in_flight() : 0;
   std::vector<SegmentFile> files;
   files.reserve(live.size());

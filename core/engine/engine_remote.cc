@@ -17,12 +17,16 @@
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "core/engine/engine.h"
+#include "core/engine/kept_segments.h"
 #include "core/remote/address_cache.h"
+#include "core/remote/far_rows.h"
 #include "core/remote/index_check.h"
+#include "core/remote/local_keep.h"
 #include "core/verify/unnamed_versions.h"
 #include "core/version/open_check.h"
 #include "kv/conditional_put.h"
 #include "kv/file_system.h"
+#include "kv/object_store.h"
 #include "kv/store_directory.h"
 
 namespace ckptree::internal {
@@ -48,7 +52,27 @@ kv::Options Engine::PlainKvOptions(const EngineOptions& options) {
   kv_options.index_is_whole = AllSegmentsAreThere;
   kv_options.permissions = options.store.permissions;
   kv_options.far = options.far;
+  kv_options.all_far = options.far != nullptr;
   return kv_options;
+}
+
+std::shared_ptr<FarRows> Engine::NewFarRows() {
+  return std::make_shared<FarRows>(
+      [](const std::string& address, const kv::Call& call) {
+        return kv::OpenObjectStore(address, {}, call);
+      });
+}
+
+absl::Status Engine::ForgetFarThatAreHere() {
+  CKPTREE_ASSIGN_OR_RETURN(const int forgotten,
+                           internal::ForgetFarThatAreHere(database_.get()));
+  if (forgotten > 0) {
+    logger_.Log(LogSeverity::kInfo, "open",
+                absl::StrFormat("%d segments that were about to leave the disk "
+                                "are still here, and stay",
+                                forgotten));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<Replicator>> Engine::Connect(
@@ -63,6 +87,12 @@ absl::StatusOr<std::shared_ptr<Replicator>> Engine::Connect(
 absl::Status Engine::BeginShipping(std::uint64_t highest_version) {
   // What is known by now is what the open found of its segments.
   const bool is_whole = WarningsSoFar().empty();
+  if (options_.local_keep.has_value()) {
+    replicator_->KeepHere(far_rows_.get(),
+                          [kept = std::make_shared<KeptSegments>(
+                               database_.get(), &catalog_, retention_.get(),
+                               *options_.local_keep)] { return kept->Find(); });
+  }
   absl::Status begun = replicator_->Begin(database_.get(), store_.uuid,
                                           highest_version, is_whole, &logger_);
   if (begun.ok() || !replicator_->holds_nothing()) return begun;

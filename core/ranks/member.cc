@@ -115,6 +115,7 @@ absl::StatusOr<std::unique_ptr<Member>> Member::Meet(
     store.take_over = usual.take_over;
     store.remote_timeout = usual.remote_timeout;
     store.remote_grace = usual.remote_grace;
+    store.local_keep = usual.local_keep;
     absl::StatusOr<std::shared_ptr<Engine>> engine =
         options.shared_folder
             ? Engine::Open(directory, {.store = std::move(store),

@@ -97,9 +97,13 @@ Replicator::~Replicator() { Stop(absl::ZeroDuration()).IgnoreError(); }
 void Replicator::Note(std::uint64_t ordinal, std::uint64_t version,
                       const kv::WriteBatch& batch) {
   const absl::MutexLock lock(&mu_);
+  bool ships = batch.operations().empty();
   for (const kv::WriteBatch::Operation& operation : batch.operations()) {
+    if (IsOfTheDirectory(operation.space, operation.key)) continue;
     changed_.emplace(operation.space, operation.key);
+    ships = true;
   }
+  if (!ships) return;
   noted_ = ordinal;
   ceiling_ = std::max(ceiling_, version);
   if (version != 0) ordinal_of_[version] = ordinal;
@@ -143,22 +147,27 @@ void Replicator::Loop(const std::stop_token& stop) {
   std::string told;
   while (true) {
     bool cleaning = false;
-    const absl::Duration until_clean = UntilClean();
+    bool closing = false;
+    const absl::Duration until_work = UntilIdleWork();
     {
       const absl::MutexLock lock(&mu_);
       const auto due = [this] {
         mu_.AssertReaderHeld();
         return stopping_ || noted_ > shipped_;
       };
-      if (!mu_.AwaitWithTimeout(absl::Condition(&due), until_clean)) {
+      if (!mu_.AwaitWithTimeout(absl::Condition(&due), until_work)) {
         cleaning = true;
       }
       if (stop.stop_requested() || !health_.ok()) return;
-      // Stopping, and all is there.
-      if (noted_ <= shipped_ && !cleaning) return;
+      closing = noted_ <= shipped_ && !cleaning;
+    }
+    if (closing) {  // Stopping, and all is there.
+      if (keep_due_) KeepOnly(stop);
+      return;
     }
     if (cleaning) {
       Clean(stop);
+      if (keep_due_) KeepOnly(stop);
       continue;
     }
     const absl::Status shipped =
@@ -198,10 +207,10 @@ void Replicator::Loop(const std::stop_token& stop) {
       return;
     }
     // Ends early where the store is closed: one more try, then.
-    const bool closing = stopping_;
-    const auto changed = [this, &closing, &stop] {
+    const bool stopped = stopping_;
+    const auto changed = [this, &stopped, &stop] {
       mu_.AssertReaderHeld();
-      return stop.stop_requested() || stopping_ != closing;
+      return stop.stop_requested() || stopping_ != stopped;
     };
     mu_.AwaitWithTimeout(absl::Condition(&changed), PauseOf(++tries));
   }
@@ -289,6 +298,8 @@ absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
     CKPTREE_RETURN_IF_ERROR(added);
     CKPTREE_RETURN_IF_ERROR(WriteIndex(/*any=*/false, stop));
     Clean(stop);
+    keep_due_ = local_keep_ != nullptr;
+    if (keep_due_ && kv::MonotonicNow() >= local_keep_->next()) KeepOnly(stop);
     return absl::OkStatus();
   }
   if (!chain_->pending()) {
@@ -344,9 +355,38 @@ absl::Status Replicator::WriteIndex(bool any, const std::stop_token& stop) {
 }
 
 // Where nothing is shipped for long.
-absl::Duration Replicator::UntilClean() const {
-  if (!index_->HasDead()) return absl::InfiniteDuration();
-  return std::max(cleaner_->next() - kv::MonotonicNow(), kLeastIdle);
+absl::Duration Replicator::UntilIdleWork() const {
+  const absl::Time now = kv::MonotonicNow();
+  absl::Duration until = absl::InfiniteDuration();
+  if (index_->HasDead()) until = std::max(cleaner_->next() - now, kLeastIdle);
+  if (keep_due_) {
+    until = std::min(until,
+                     std::max(local_keep_->next() - now, absl::ZeroDuration()));
+  }
+  return until;
+}
+
+// Of a store that somebody took over nothing leaves the disk: what is deleted
+// there then is nobody's word here.
+absl::Status Replicator::LookAtEnd(const kv::Call& call) {
+  CKPTREE_RETURN_IF_ERROR(chain_->ReadOn(
+      [](const RemoteCommit&) { return absl::OkStatus(); }, call));
+  return chain_->fenced();
+}
+
+void Replicator::KeepOnly(const std::stop_token& stop) {
+  keep_due_ = false;
+  if (!cleaner_->swept()) Clean(stop);
+  // The list of this open, and no commit of which nobody knows.
+  if (!cleaner_->swept() || chain_->pending()) return;
+  std::vector<std::string> lost;
+  const absl::Status kept = GuardedStatus("local_keep", [&] {
+    return local_keep_->Run(index_->segments(), lost_, stop, &lost);
+  });
+  if (!kept.ok() && !stop.stop_requested()) {
+    logger_->Log(LogSeverity::kWarning, "remote", kept);
+  }
+  NoteLost(lost);
 }
 
 // What it does not get done is done later.
@@ -356,7 +396,10 @@ void Replicator::Clean(const std::stop_token& stop) {
   if (!cleaned.ok() && !stop.stop_requested()) {
     logger_->Log(LogSeverity::kWarning, "remote", cleaned);
   }
-  const std::vector<std::string> lost = cleaner_->TakeLost();
+  NoteLost(cleaner_->TakeLost());
+}
+
+void Replicator::NoteLost(const std::vector<std::string>& lost) {
   if (lost.empty()) return;
   logger_->Log(
       LogSeverity::kError, "remote",
@@ -460,7 +503,20 @@ absl::Status Replicator::Stop(absl::Duration timeout) {
   }
   absl::Status status;
   if (thread_.joinable()) {
+    const absl::Time end = kv::MonotonicNow() + timeout;
     status = WaitForAll(timeout);
+    if (status.ok() && local_keep_ != nullptr) {
+      // The thread ends by itself: what is to leave the disk leaves it first.
+      const absl::MutexLock lock(&mu_);
+      const auto ended = [this] {
+        mu_.AssertReaderHeld();
+        return ended_;
+      };
+      while (!ended_ && kv::MonotonicNow() < end &&
+             !(cancelled_ && cancelled_())) {
+        mu_.AwaitWithTimeout(absl::Condition(&ended), kLookAtTrouble);
+      }
+    }
     thread_.request_stop();
     // What it waits for is looked at again when this is given back.
     { const absl::MutexLock lock(&mu_); }

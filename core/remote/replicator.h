@@ -15,6 +15,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -30,6 +31,8 @@
 #include "core/remote/chain_rows.h"
 #include "core/remote/cleaner.h"
 #include "core/remote/early_uploads.h"
+#include "core/remote/far_rows.h"
+#include "core/remote/local_keep.h"
 #include "core/remote/local_note.h"
 #include "core/remote/remote_spares.h"
 #include "kv/database.h"
@@ -67,6 +70,13 @@ class Replicator {
   // A segment is whole, and in the file `path` until its save is committed. It
   // is uploaded now where saves wait for that. Quick; from any thread.
   void Built(const std::string& row_key, const std::string& path);
+
+  // Before Begin(): the disk keeps the segments that `needed` names, once they
+  // are there; see LocalKeep. Without it what left the disk stays away.
+  void KeepHere(FarRows* far_rows, NeededSegmentsFn needed) {
+    far_rows_ = far_rows;
+    needed_ = std::move(needed);
+  }
 
   // Takes the store over there and starts to ship. `database` and `logger`
   // outlive Stop(). `is_whole`: the directory has all of its segments, so none
@@ -147,6 +157,7 @@ class Replicator {
   // kDataLoss: the commit that was the newest at the last look is gone.
   absl::Status CheckIsStillThere(const kv::Call& call);
   absl::Status CheckAddress();
+  absl::Status CheckFarAreThere();
   schema::RemoteCommit Draft(schema::RemoteCommit::Shape shape) const;
 
   void Loop(const std::stop_token& stop);
@@ -163,7 +174,10 @@ class Replicator {
   // Where there are commits enough that the newest index lacks, or any.
   absl::Status WriteIndex(bool any, const std::stop_token& stop);
   void Clean(const std::stop_token& stop);
-  absl::Duration UntilClean() const;
+  void KeepOnly(const std::stop_token& stop);
+  absl::Status LookAtEnd(const kv::Call& call);
+  void NoteLost(const std::vector<std::string>& lost);
+  absl::Duration UntilIdleWork() const;
 
   const std::shared_ptr<RemoteTrouble> remote_trouble_;
   std::unique_ptr<RemoteAttendant> attendant_;  // Until Begin() is over.
@@ -180,6 +194,8 @@ class Replicator {
   bool proven_ = false;  // It creates conditionally.
   std::uint64_t highest_version_ = 0;
   bool holds_nothing_ = false;
+  FarRows* far_rows_ = nullptr;
+  NeededSegmentsFn needed_;
   std::uint64_t era_ = 0;
   LocalNote note_;
   std::vector<std::string> fetched_without_;  // What was damaged there.
@@ -196,6 +212,8 @@ class Replicator {
   bool gone_ = false;                // As the last look found.
   std::unique_ptr<RowIndex> index_;  // Of what is there.
   std::unique_ptr<RemoteCleaner> cleaner_;
+  std::unique_ptr<LocalKeep> local_keep_;  // Null: nothing leaves the disk.
+  bool keep_due_ = false;                  // Something was shipped since.
 
   std::unique_ptr<EarlyUploads> early_;  // From Begin() on; may be null.
 
@@ -209,6 +227,7 @@ class Replicator {
   std::uint64_t ceiling_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // The thread.
   absl::Status health_ ABSL_GUARDED_BY(mu_);
   // Of the last try.
   absl::Status trouble_ ABSL_GUARDED_BY(mu_);

@@ -397,11 +397,15 @@ absl::Status CheckRows(const kv::Database& database,
 }
 
 absl::Status CheckSegmentFiles(const kv::Database& database, kv::Iterator* rows,
-                               std::uint64_t newest_settled,
+                               std::uint64_t newest_settled, bool far,
                                const std::function<bool()>& cancelled,
                                Damage* damage) {
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> all,
                            SortedLiveFiles(database));
+  std::vector<kv::LiveFile> files = all;
+  if (!far) {
+    std::erase_if(files, [](const kv::LiveFile& file) { return file.far; });
+  }
   std::vector<bool> used(files.size(), false);
   std::vector<ListedSegment> segments;
   const schema::KeyRange range = schema::AllRows(Row::kSegment);
@@ -412,6 +416,7 @@ absl::Status CheckSegmentFiles(const kv::Database& database, kv::Iterator* rows,
     auto row = schema::DecodeSegmentRow(rows->value());
     if (!fields.has_value() || !row.ok()) continue;  // CheckRows reports it.
     const kv::LiveFile* file = FileOfSegment(files, *fields);
+    if (file == nullptr && FileOfSegment(all, *fields) != nullptr) continue;
     if (file != nullptr) {
       used[static_cast<std::size_t>(file - files.data())] = true;
     }

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "core/remote/local_keep.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <ctime>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "core/process/commit_status.h"
+#include "core/remote/fetch_back.h"
+#include "core/remote/segment_upload.h"
+#include "core/version/row_scan.h"
+#include "core/version/store_features.h"
+#include "kv/monotonic.h"
+#include "schema/keys.h"
+#include "schema/remote_record.h"
+#include "schema/segment_record.h"
+#include "schema/spaces.h"
+
+namespace ckptree::internal {
+namespace {
+
+using schema::Space;
+
+// Of one look at the chain: what is compared behind it has to be read within
+// the grace time.
+constexpr std::size_t kFilesOfLook = 64;
+constexpr std::uint64_t kBytesOfLook = std::uint64_t{1} << 30;
+constexpr absl::Duration kLookTime = absl::Minutes(1);
+// A round reads rows of all segments and dead lists: it is a small part of the
+// time of the thread that ships.
+constexpr int kPauseOfRound = 20;
+
+// Counts while the machine sleeps, as the clock of the object store does.
+absl::Time BootNow() {
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return absl::TimeFromTimespec(now);
+}
+
+absl::Status CommitRows(kv::Database* database, kv::CommitRequest request) {
+  request.kind = kv::CommitKind::kCollect;
+  const kv::CommitResult result = database->Commit(std::move(request));
+  // A collection was faster: the next round sees what it left.
+  return CommitStatus(result, "which segments are elsewhere");
+}
+
+}  // namespace
+
+absl::StatusOr<int> ForgetFarThatAreHere(kv::Database* database) {
+  std::vector<std::string> keys;
+  std::optional<std::vector<kv::LiveFile>> files;
+  CKPTREE_RETURN_IF_ERROR(ScanRows(
+      *database, schema::Row::kFar,
+      [&](std::string_view key, std::string_view) -> absl::Status {
+        const auto fields = schema::DecodeFarKey(key);
+        if (!fields.has_value()) return absl::OkStatus();
+        if (!files.has_value()) {
+          CKPTREE_ASSIGN_OR_RETURN(files, SortedLiveFiles(*database));
+        }
+        const kv::LiveFile* const file = FileOfSegment(*files, *fields);
+        if (file != nullptr && !file->far && file->whole) {
+          keys.emplace_back(key);
+        }
+        return absl::OkStatus();
+      }));
+  if (keys.empty()) return 0;
+  kv::CommitRequest request;
+  for (const std::string& key : keys) {
+    request.batch.Delete(Space::kRecords, key);
+  }
+  CKPTREE_RETURN_IF_ERROR(CommitRows(database, std::move(request)));
+  return static_cast<int>(keys.size());
+}
+
+absl::StatusOr<std::string> FarElsewhere(const kv::Database& database,
+                                         const std::string& address) {
+  std::string elsewhere;
+  CKPTREE_RETURN_IF_ERROR(
+      ForEachFarRow(database, [&](const schema::SegmentKeyFields&,
+                                  schema::FarSegment far, std::string_view) {
+        if (far.address != address) elsewhere = far.address;
+        return absl::OkStatus();
+      }));
+  return elsewhere;
+}
+
+struct LocalKeep::Segment {
+  schema::SegmentKeyFields fields{};
+  std::string row;  // Its value.
+};
+
+// What is in one file goes together.
+struct LocalKeep::File {
+  kv::LiveFile file;
+  std::vector<Segment> segments;
+  bool stays = false;
+};
+
+LocalKeep::LocalKeep(Context context) : context_(std::move(context)) {}
+
+absl::Status LocalKeep::Run(const LivingSegments& living,
+                            const std::set<std::string>& lost,
+                            const std::stop_token& stop,
+                            std::vector<std::string>* found_lost) {
+  const absl::Time begun = kv::MonotonicNow();
+  CKPTREE_ASSIGN_OR_RETURN(const std::set<std::string> needed,
+                           context_.needed());
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> live,
+                           SortedLiveFiles(*context_.database));
+  std::map<const kv::LiveFile*, File> files;
+  std::vector<schema::SegmentKeyFields> wanted;
+  CKPTREE_RETURN_IF_ERROR(ScanRows(
+      *context_.database, schema::Row::kSegment,
+      [&](std::string_view key, std::string_view value) {
+        const auto fields = schema::DecodeSegmentKey(key);
+        if (!fields.has_value() || fields->space != Space::kChunks) {
+          return absl::OkStatus();
+        }
+        const kv::LiveFile* const live_file = FileOfSegment(live, *fields);
+        if (live_file == nullptr) return absl::OkStatus();
+        const std::string row_key(key);
+        const bool is_needed = needed.contains(row_key);
+        if (live_file->far) {
+          if (is_needed) wanted.push_back(*fields);
+          return absl::OkStatus();
+        }
+        File& file = files[live_file];
+        file.file = *live_file;
+        const auto row = schema::DecodeSegmentRow(value);
+        file.stays |= is_needed || !live_file->whole || !row.ok() ||
+                      row->damaged || !living.contains(row_key) ||
+                      lost.contains(row_key);
+        file.segments.push_back({*fields, std::string(value)});
+        return absl::OkStatus();
+      }));
+  next_ = kv::MonotonicNow() + kPauseOfRound * (kv::MonotonicNow() - begun);
+  absl::Status status = BringBack(wanted, stop);
+  std::vector<File> some;
+  std::uint64_t bytes = 0;
+  const auto let_go = [&] {
+    if (!some.empty() && !stop.stop_requested()) {
+      status.Update(LetGo(std::move(some), living, stop, found_lost));
+    }
+    some.clear();
+    bytes = 0;
+  };
+  for (auto& [live_file, file] : files) {
+    if (file.stays) continue;
+    bytes += file.file.bytes;
+    some.push_back(std::move(file));
+    if (some.size() == kFilesOfLook || bytes >= kBytesOfLook) let_go();
+    if (!status.ok()) return status;
+  }
+  let_go();
+  return status;
+}
+
+absl::Status LocalKeep::BringBack(
+    const std::vector<schema::SegmentKeyFields>& segments,
+    const std::stop_token& stop) {
+  for (const schema::SegmentKeyFields& fields : segments) {
+    if (stop.stop_requested()) break;
+    CKPTREE_ASSIGN_OR_RETURN(
+        const std::optional<std::string> value,
+        context_.database->Get(Space::kRecords, schema::FarKey(fields)));
+    if (!value.has_value()) continue;  // Collected since.
+    CKPTREE_ASSIGN_OR_RETURN(const schema::FarSegment far,
+                             schema::DecodeFarSegment(*value));
+    CKPTREE_RETURN_IF_ERROR(FetchSegment(context_.database, far.living,
+                                         context_.uuid, *context_.store, stop));
+    // Where this is not reached an open finds the file, and does it.
+    kv::CommitRequest request;
+    request.batch.Delete(Space::kRecords, schema::FarKey(fields));
+    request.preconditions.push_back(
+        {Space::kRecords, schema::FarKey(fields), *value});
+    const absl::Status committed =
+        CommitRows(context_.database, std::move(request));
+    if (!absl::IsAborted(committed)) CKPTREE_RETURN_IF_ERROR(committed);
+    context_.far_rows->Load();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LocalKeep::LetGo(std::vector<File> files,
+                              const LivingSegments& living,
+                              const std::stop_token& stop,
+                              std::vector<std::string>* found_lost) {
+  const absl::Time looked = BootNow();
+  CKPTREE_RETURN_IF_ERROR(
+      context_.look(kv::Call::Within(kLookTime, stop)));  // Rule c.
+  const std::string& address = context_.store->address();
+  std::erase_if(files, [](const File& file) { return file.segments.empty(); });
+  for (File& file : files) {
+    for (const Segment& segment : file.segments) {
+      const std::string key = schema::SegmentKey(segment.fields);
+      const schema::RemoteLiving& newest = living.at(key);
+      const absl::Status read = ReadSegment(
+          newest.segment, newest.era, context_.uuid, *context_.store, stop,
+          [](std::span<const std::byte>) { return absl::OkStatus(); });
+      if (absl::IsDataLoss(read)) {  // Rule d.
+        found_lost->push_back(key);
+        file.stays = true;
+        continue;
+      }
+      CKPTREE_RETURN_IF_ERROR(read);
+    }
+  }
+  std::erase_if(files, [](const File& file) { return file.stays; });
+  if (files.empty()) return absl::OkStatus();
+  CKPTREE_RETURN_IF_ERROR(AddFeature(context_.database, kRemoteFeature));
+  kv::CommitRequest request;
+  for (const File& file : files) {
+    for (const Segment& segment : file.segments) {
+      const std::string key = schema::SegmentKey(segment.fields);
+      request.batch.Put(
+          Space::kRecords, schema::FarKey(segment.fields),
+          schema::EncodeFarSegment({living.at(key), address}));  // Rule e.
+      request.preconditions.push_back({Space::kRecords, key, segment.row});
+    }
+  }
+  const absl::Status committed =
+      CommitRows(context_.database, std::move(request));
+  if (absl::IsAborted(committed)) return absl::OkStatus();
+  CKPTREE_RETURN_IF_ERROR(committed);
+  context_.far_rows->Load();
+  CKPTREE_RETURN_IF_ERROR(context_.database->Secure());  // Rule f.
+  // What somebody removed since the look is deleted there the grace time later;
+  // half of it is left for the drop and what clocks differ by.
+  if (BootNow() - looked >= context_.grace / 2) return absl::OkStatus();
+  std::vector<kv::Database::Range> ranges;
+  std::uint64_t bytes = 0;
+  std::size_t segments = 0;
+  for (const File& file : files) {
+    ranges.push_back({file.file.first_key, file.file.last_key + '\0'});
+    bytes += file.file.bytes;
+    segments += file.segments.size();
+  }
+  CKPTREE_RETURN_IF_ERROR(context_.database->Drop(Space::kChunks, ranges));
+  context_.logger->Log(
+      LogSeverity::kInfo, "remote",
+      absl::StrFormat("%d segments, %d bytes, that no step needs which is kept "
+                      "here left the disk: they are in %s alone",
+                      segments, bytes, address));
+  return absl::OkStatus();
+}
+
+}  // namespace ckptree::internal
