@@ -22,6 +22,7 @@ from ckptree.arguments import (
 )
 from ckptree.errors import InvalidArgumentError, StateError
 from ckptree.hints import TYPE_CHECKING, Any, TypeVar
+from ckptree.policy_argument import engine_policy
 
 if TYPE_CHECKING:
     from ckptree.options import OpenOptions
@@ -258,8 +259,12 @@ def open_engine(
     directory: str, mode: str, ranks: Ranks | None, options: OpenOptions
 ) -> _engine.Store:
     """The engine of a store, of one process or of one of several."""
+    keep = options["local_keep"]
+    given: dict[str, Any] = {**options}
+    if keep is not None:
+        given["local_keep"] = engine_policy(keep).text()
     if ranks is None:
-        return _engine.open(directory, mode=mode, **options)
+        return _engine.open(directory, mode=mode, **given)
     if mode in ("create", "read"):
         raise InvalidArgumentError(
             f"mode={mode!r} is of one process: without ranks=, or "
@@ -275,7 +280,7 @@ def open_engine(
             deadline=ranks.deadline,
             open_deadline=ranks.open_deadline,
             shared_folder=ranks.shared_folder,
-            options=dict(options),
+            options=given,
         )
     except BaseException as error:
         if not isinstance(error, Exception):

@@ -65,7 +65,13 @@ _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 @telling
 @checked(
-    {"step": SELECTOR, "before": SELECTOR, "after": SELECTOR, **OF_RANKS},
+    {
+        "step": SELECTOR,
+        "before": SELECTOR,
+        "after": SELECTOR,
+        "local_keep": optional(either(POLICY, TEXT)),
+        **OF_RANKS,
+    },
     save={"step": integer()},
     delete={"steps": SELECTOR},
     would_free={"steps": SELECTOR},
@@ -158,6 +164,13 @@ class Store(Reporting, Closing):
     remote_grace : float
         Seconds that objects in the remote stay once nothing needs them: who
         reads there for longer may meet StepGone.
+    local_keep : Policy or str, optional
+        Which steps stay on this disk: `"latest(3)"`. Arrays that no such step
+        needs leave it once they are in the remote, and are read there, with its
+        credentials; metadata and statistics stay. The newest step of a branch
+        always stays; no step is removed. One that is to stay again comes back:
+        "all" brings back all. None: nothing leaves, and what left stays away.
+        Functions of a program cannot be among its rules.
 
     Raises
     ------

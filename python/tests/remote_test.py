@@ -57,10 +57,12 @@ def test_what_goes_with_nothing_is_refused(tmp_path):
             store.wait_replicated()
     with pytest.raises(ValueError, match="begins with file"):
         ckptree.Store(tmp_path / "b", remote="gcs://bucket/run")
-    # There is no such option yet; one must not be accepted and ignored.
-    for call in (ckptree.Store, ckptree.open, ckptree.CheckpointManager):
-        with pytest.raises(TypeError, match="local_keep"):
+    for call in (ckptree.Store, ckptree.CheckpointManager):
+        with pytest.raises(ValueError, match="local_keep .*there is none"):
             call(tmp_path / "c", local_keep="latest(1)")
+    # Who reads lets nothing leave the disk.
+    with pytest.raises(TypeError, match="local_keep"):
+        ckptree.open(tmp_path / "c", local_keep="latest(1)")
     assert not (tmp_path / "c").exists()
 
 
