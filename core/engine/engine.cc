@@ -358,6 +358,7 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
     return ExecuteRequest(requested, request, cancelled);
   };
   requests_ = std::make_unique<RequestServer>(std::move(server));
+  if (replicator_ != nullptr) BeginKeeping();
   return absl::OkStatus();
 }
 

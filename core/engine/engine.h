@@ -127,6 +127,8 @@ class Engine {
                                  std::vector<std::string>* damage) const;
   // Of such a store: see CheckIndexes().
   absl::Status CheckIndexesThere(std::vector<std::string>* found) const;
+  // Of segments of the directory that are elsewhere alone.
+  std::uint64_t FarBytes();
   Replicator* replicator() { return replicator_.get(); }  // Null: no remote.
   // Refresh() of an address, which else waits as long as that may take, ends
   // with kCancelled where it is silent for so long. Before it is shared.
@@ -171,6 +173,7 @@ class Engine {
   // Of Start(): moves a directory that holds nothing aside where another store
   // is at its remote.
   absl::Status BeginShipping(std::uint64_t highest_version);
+  void BeginKeeping();  // By local_keep.
   static std::shared_ptr<FarRows> NewFarRows();
   // Of segments of which the rows say that they are elsewhere.
   absl::Status ForgetFarThatAreHere();

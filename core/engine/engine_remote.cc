@@ -63,6 +63,15 @@ std::shared_ptr<FarRows> Engine::NewFarRows() {
       });
 }
 
+std::uint64_t Engine::FarBytes() {
+  std::uint64_t bytes = 0;
+  if (!address_.empty()) return bytes;
+  for (const kv::FarSegmentPtr& segment : far_rows_->List()) {
+    bytes += segment->bytes;
+  }
+  return bytes;
+}
+
 absl::Status Engine::ForgetFarThatAreHere() {
   CKPTREE_ASSIGN_OR_RETURN(const int forgotten,
                            internal::ForgetFarThatAreHere(database_.get()));
@@ -87,12 +96,6 @@ absl::StatusOr<std::shared_ptr<Replicator>> Engine::Connect(
 absl::Status Engine::BeginShipping(std::uint64_t highest_version) {
   // What is known by now is what the open found of its segments.
   const bool is_whole = WarningsSoFar().empty();
-  if (options_.local_keep.has_value()) {
-    replicator_->KeepHere(far_rows_.get(),
-                          [kept = std::make_shared<KeptSegments>(
-                               database_.get(), &catalog_, retention_.get(),
-                               *options_.local_keep)] { return kept->Find(); });
-  }
   absl::Status begun = replicator_->Begin(database_.get(), store_.uuid,
                                           highest_version, is_whole, &logger_);
   if (begun.ok() || !replicator_->holds_nothing()) return begun;
@@ -123,6 +126,15 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Started(
     kv::RemoveTree(plain, std::string(*aside)).IgnoreError();
   }
   return started;
+}
+
+void Engine::BeginKeeping() {
+  if (!options_.local_keep.has_value()) return;
+  const auto kept = std::make_shared<KeptSegments>(
+      database_.get(), &catalog_, retention_.get(), *options_.local_keep);
+  replicator_->KeepOnly(
+      far_rows_.get(), [kept] { return kept->Find(); },
+      [this](absl::FunctionRef<void()> work) { RunPaused(work); });
 }
 
 std::function<bool()> Engine::HadEnough() const {

@@ -178,17 +178,20 @@ absl::Status LocalKeep::BringBack(
     if (!value.has_value()) continue;  // Collected since.
     CKPTREE_ASSIGN_OR_RETURN(const schema::FarSegment far,
                              schema::DecodeFarSegment(*value));
-    CKPTREE_RETURN_IF_ERROR(FetchSegment(context_.database, far.living,
-                                         context_.uuid, *context_.store, stop));
-    // Where this is not reached an open finds the file, and does it.
-    kv::CommitRequest request;
-    request.batch.Delete(Space::kRecords, schema::FarKey(fields));
-    request.preconditions.push_back(
-        {Space::kRecords, schema::FarKey(fields), *value});
-    const absl::Status committed =
-        CommitRows(context_.database, std::move(request));
-    if (!absl::IsAborted(committed)) CKPTREE_RETURN_IF_ERROR(committed);
-    context_.far_rows->Load();
+    absl::Status status;
+    context_.alone([&] {
+      status = FetchSegment(context_.database, far.living, context_.uuid,
+                            *context_.store, stop);
+      if (!status.ok()) return;
+      // Where this is not reached an open finds the file, and does it.
+      kv::CommitRequest request;
+      request.batch.Delete(Space::kRecords, schema::FarKey(fields));
+      request.preconditions.push_back(
+          {Space::kRecords, schema::FarKey(fields), *value});
+      status = CommitRows(context_.database, std::move(request));
+      context_.far_rows->Load();
+    });
+    if (!absl::IsAborted(status)) CKPTREE_RETURN_IF_ERROR(status);
   }
   return absl::OkStatus();
 }
@@ -200,7 +203,6 @@ absl::Status LocalKeep::LetGo(std::vector<File> files,
   const absl::Time looked = BootNow();
   CKPTREE_RETURN_IF_ERROR(
       context_.look(kv::Call::Within(kLookTime, stop)));  // Rule c.
-  const std::string& address = context_.store->address();
   std::erase_if(files, [](const File& file) { return file.segments.empty(); });
   for (File& file : files) {
     for (const Segment& segment : file.segments) {
@@ -220,6 +222,14 @@ absl::Status LocalKeep::LetGo(std::vector<File> files,
   std::erase_if(files, [](const File& file) { return file.stays; });
   if (files.empty()) return absl::OkStatus();
   CKPTREE_RETURN_IF_ERROR(AddFeature(context_.database, kRemoteFeature));
+  absl::Status status;
+  context_.alone([&] { status = Drop(files, living, looked); });
+  return status;
+}
+
+absl::Status LocalKeep::Drop(const std::vector<File>& files,
+                             const LivingSegments& living, absl::Time looked) {
+  const std::string& address = context_.store->address();
   kv::CommitRequest request;
   for (const File& file : files) {
     for (const Segment& segment : file.segments) {

@@ -53,6 +53,8 @@ class LocalKeep {
     // What nobody needs in the object store stays there for so long.
     absl::Duration grace;
     NeededSegmentsFn needed = {};
+    // Runs `work` while nobody else looks at files or takes some away.
+    std::function<void(absl::FunctionRef<void()> work)> alone = {};
     // OK: this one is the writer still, as the end of the chain says now.
     std::function<absl::Status(const kv::Call& call)> look = {};
   };
@@ -79,6 +81,8 @@ class LocalKeep {
   absl::Status LetGo(std::vector<File> files, const LivingSegments& living,
                      const std::stop_token& stop,
                      std::vector<std::string>* found_lost);
+  absl::Status Drop(const std::vector<File>& files,
+                    const LivingSegments& living, absl::Time looked);
   absl::Status BringBack(const std::vector<schema::SegmentKeyFields>& segments,
                          const std::stop_token& stop);
 

@@ -153,21 +153,27 @@ void Replicator::Loop(const std::stop_token& stop) {
       const absl::MutexLock lock(&mu_);
       const auto due = [this] {
         mu_.AssertReaderHeld();
-        return stopping_ || noted_ > shipped_;
+        return stopping_ || noted_ > shipped_ || keep_given_ != nullptr;
       };
       if (!mu_.AwaitWithTimeout(absl::Condition(&due), until_work)) {
         cleaning = true;
       }
       if (stop.stop_requested() || !health_.ok()) return;
+      if (keep_given_ != nullptr) {
+        local_keep_ = std::move(keep_given_);
+        keep_due_ = true;
+        continue;
+      }
       closing = noted_ <= shipped_ && !cleaning;
     }
     if (closing) {  // Stopping, and all is there.
-      if (keep_due_) KeepOnly(stop);
-      return;
+      if (!keep_due_) return;
+      LetGo(stop);
+      continue;  // It may have made a commit.
     }
     if (cleaning) {
       Clean(stop);
-      if (keep_due_) KeepOnly(stop);
+      if (keep_due_) LetGo(stop);
       continue;
     }
     const absl::Status shipped =
@@ -299,7 +305,7 @@ absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
     CKPTREE_RETURN_IF_ERROR(WriteIndex(/*any=*/false, stop));
     Clean(stop);
     keep_due_ = local_keep_ != nullptr;
-    if (keep_due_ && kv::MonotonicNow() >= local_keep_->next()) KeepOnly(stop);
+    if (keep_due_ && kv::MonotonicNow() >= local_keep_->next()) LetGo(stop);
     return absl::OkStatus();
   }
   if (!chain_->pending()) {
@@ -374,7 +380,7 @@ absl::Status Replicator::LookAtEnd(const kv::Call& call) {
   return chain_->fenced();
 }
 
-void Replicator::KeepOnly(const std::stop_token& stop) {
+void Replicator::LetGo(const std::stop_token& stop) {
   keep_due_ = false;
   if (!cleaner_->swept()) Clean(stop);
   // The list of this open, and no commit of which nobody knows.
@@ -505,15 +511,16 @@ absl::Status Replicator::Stop(absl::Duration timeout) {
   if (thread_.joinable()) {
     const absl::Time end = kv::MonotonicNow() + timeout;
     status = WaitForAll(timeout);
-    if (status.ok() && local_keep_ != nullptr) {
+    {
       // The thread ends by itself: what is to leave the disk leaves it first.
       const absl::MutexLock lock(&mu_);
       const auto ended = [this] {
         mu_.AssertReaderHeld();
         return ended_;
       };
-      while (!ended_ && kv::MonotonicNow() < end &&
-             !(cancelled_ && cancelled_())) {
+      // What cannot be shipped now is left to the next open, as before.
+      while (status.ok() && keeps_some_ && !ended_ && trouble_.ok() &&
+             kv::MonotonicNow() < end && !(cancelled_ && cancelled_())) {
         mu_.AwaitWithTimeout(absl::Condition(&ended), kLookAtTrouble);
       }
     }

@@ -71,13 +71,6 @@ class Replicator {
   // is uploaded now where saves wait for that. Quick; from any thread.
   void Built(const std::string& row_key, const std::string& path);
 
-  // Before Begin(): the disk keeps the segments that `needed` names, once they
-  // are there; see LocalKeep. Without it what left the disk stays away.
-  void KeepHere(FarRows* far_rows, NeededSegmentsFn needed) {
-    far_rows_ = far_rows;
-    needed_ = std::move(needed);
-  }
-
   // Takes the store over there and starts to ship. `database` and `logger`
   // outlive Stop(). `is_whole`: the directory has all of its segments, so none
   // is looked for there. kFailedPrecondition: another store is there, somebody
@@ -86,6 +79,12 @@ class Replicator {
   absl::Status Begin(kv::Database* database, const std::string& uuid,
                      std::uint64_t highest_version, bool is_whole,
                      const Logger* logger);
+
+  // After Begin(): from now on the disk keeps the segments that `needed` names,
+  // once they are there; see LocalKeep, also for `alone`. Without it what left
+  // the disk stays away.
+  void KeepOnly(FarRows* far_rows, NeededSegmentsFn needed,
+                std::function<void(absl::FunctionRef<void()> work)> alone);
 
   // After Begin() refused a directory that has no step, no settings and no file
   // of others, and of which nothing was shipped: an empty one, which gets what
@@ -174,7 +173,7 @@ class Replicator {
   // Where there are commits enough that the newest index lacks, or any.
   absl::Status WriteIndex(bool any, const std::stop_token& stop);
   void Clean(const std::stop_token& stop);
-  void KeepOnly(const std::stop_token& stop);
+  void LetGo(const std::stop_token& stop);
   absl::Status LookAtEnd(const kv::Call& call);
   void NoteLost(const std::vector<std::string>& lost);
   absl::Duration UntilIdleWork() const;
@@ -194,8 +193,6 @@ class Replicator {
   bool proven_ = false;  // It creates conditionally.
   std::uint64_t highest_version_ = 0;
   bool holds_nothing_ = false;
-  FarRows* far_rows_ = nullptr;
-  NeededSegmentsFn needed_;
   std::uint64_t era_ = 0;
   LocalNote note_;
   std::vector<std::string> fetched_without_;  // What was damaged there.
@@ -227,7 +224,9 @@ class Replicator {
   std::uint64_t ceiling_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // The thread.
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;                     // The thread.
+  std::unique_ptr<LocalKeep> keep_given_ ABSL_GUARDED_BY(mu_);  // To it.
+  bool keeps_some_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status health_ ABSL_GUARDED_BY(mu_);
   // Of the last try.
   absl::Status trouble_ ABSL_GUARDED_BY(mu_);

@@ -333,25 +333,30 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
     early_ = std::make_unique<EarlyUploads>(kv_options_, store_.get(), uuid_,
                                             chain_->era());
   }
-  if (needed_) {
-    LocalKeep::Context keep;
-    keep.database = database_;
-    keep.far_rows = far_rows_;
-    keep.store = store_.get();
-    keep.logger = logger_;
-    keep.uuid = uuid_;
-    keep.grace = grace_;
-    keep.needed = needed_;
-    keep.look = [this](const kv::Call& now) { return LookAtEnd(now); };
-    local_keep_ = std::make_unique<LocalKeep>(std::move(keep));
-    keep_due_ = true;
-  }
   thread_ = std::jthread([this](const std::stop_token& stop) {
     Loop(stop);
     const absl::MutexLock lock(&mu_);
     ended_ = true;
   });
   return absl::OkStatus();
+}
+
+void Replicator::KeepOnly(
+    FarRows* far_rows, NeededSegmentsFn needed,
+    std::function<void(absl::FunctionRef<void()> work)> alone) {
+  LocalKeep::Context keep;
+  keep.database = database_;
+  keep.far_rows = far_rows;
+  keep.store = store_.get();
+  keep.logger = logger_;
+  keep.uuid = uuid_;
+  keep.grace = grace_;
+  keep.needed = std::move(needed);
+  keep.alone = std::move(alone);
+  keep.look = [this](const kv::Call& call) { return LookAtEnd(call); };
+  const absl::MutexLock lock(&mu_);
+  keep_given_ = std::make_unique<LocalKeep>(std::move(keep));
+  keeps_some_ = true;
 }
 
 // Without what stays away the store is what it is without a remote: training

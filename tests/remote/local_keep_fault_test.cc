@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "ckptree/ckptree.h"
 #include "gtest/gtest.h"
 #include "tests/fault/fs.h"
@@ -53,6 +54,8 @@ class LocalKeepFaultTest : public ::testing::Test {
     StoreOptions options =
         RemoteOptions("file://" + std::string(folder_ / "bucket"));
     options.local_keep = std::move(keep);
+    // On a full disk nothing is noted, so nothing is shipped.
+    options.remote_timeout = absl::Seconds(2);
     return options;
   }
   // Saves all steps, and what stands then is where each trial begins.

@@ -4,6 +4,7 @@
 // the object store, and nothing else is other than before.
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -426,6 +428,60 @@ TEST_F(LocalKeepTest, ReadersBesideItGoOn) {
   ExpectSteps(reader, 1, 2);
   ASSERT_TRUE(reader.Refresh().ok());
   ExpectSteps(reader, 1, 5);
+}
+
+// Of the same process: none of its files goes under it.
+TEST_F(LocalKeepTest, AVerifyBesideItMeetsNoDamage) {
+  Store store = Store::Open(Directory(), Remote()).value();
+  std::atomic<bool> done = false;
+  std::atomic<int> looks = 0;
+  std::jthread verifies([&] {
+    while (!done) {
+      const absl::StatusOr<VerifyReport> report =
+          store.Verify({.level = VerifyOptions::Level::kDeep});
+      ASSERT_TRUE(report.ok()) << report.status();
+      for (const Finding& finding : report->findings) {
+        ADD_FAILURE() << finding.what;
+      }
+      ++looks;
+    }
+  });
+  for (std::int64_t step = 1; step <= 12; ++step) {
+    SaveStep(store, step, kLargeSave);
+    ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+  }
+  done = true;
+  verifies.join();
+  EXPECT_GT(looks, 0);
+  ExpectSteps(store, 1, 12);
+  ASSERT_TRUE(store.Close().ok());
+  EXPECT_LT(BytesHere(), 3 * kLargeSave / 2);
+}
+
+// A branch from a step of which the arrays have left.
+TEST_F(LocalKeepTest, AForkOfAStepThatLeftGoesOn) {
+  Save(1, 3);
+  {
+    Store store = Store::Open(Directory(), Remote()).value();
+    ASSERT_TRUE(store.Fork(AtStep(1), "other").ok());
+    StepBuilder builder = store.Begin(2, {.branch = "other"});
+    const Bytes same = RandomBytes(kLargeSave, 1);
+    const Bytes more = RandomBytes(kLargeSave, 99);
+    builder.Put("params/w", Uint8s(same)).Put("more", Uint8s(more));
+    ASSERT_TRUE(std::move(builder).Commit().WaitCommitted(kLong).ok());
+    ASSERT_TRUE(store.Close().ok());
+  }
+  // The newest of each branch is here, what the fork shares among it.
+  Hide();
+  Store store = Store::Open(Directory(), ReadOnly()).value();
+  ExpectStep(store, 3, kLargeSave);
+  const Step forked = store.OpenStep(AtStep(2, "other")).value();
+  Bytes bytes(kLargeSave);
+  ASSERT_TRUE(forked.Read("params/w", std::span(bytes)).ok());
+  EXPECT_EQ(bytes, RandomBytes(kLargeSave, 1));
+  ASSERT_TRUE(forked.Read("more", std::span(bytes)).ok());
+  EXPECT_EQ(bytes, RandomBytes(kLargeSave, 99));
+  EXPECT_FALSE(ReadOf(store, 2).ok());
 }
 
 TEST_F(LocalKeepTest, WhatCannotBeIsRefusedAtTheCall) {
