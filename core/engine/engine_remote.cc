@@ -3,9 +3,12 @@
 // Of an engine: what has to do with an object store.
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -58,7 +61,17 @@ kv::Options Engine::PlainKvOptions(const EngineOptions& options) {
 
 std::shared_ptr<FarRows> Engine::NewFarRows() {
   return std::make_shared<FarRows>(
-      [](const std::string& address, const kv::Call& call) {
+      [](const std::string& address, const kv::Call& call)
+          -> absl::StatusOr<std::unique_ptr<kv::ObjectStore>> {
+        // Who opens it would make it: a share that is not mounted is empty
+        // then, and has lost all.
+        constexpr std::string_view kFolder = "file://";
+        std::error_code error;
+        if (address.starts_with(kFolder) &&
+            !std::filesystem::exists(address.substr(kFolder.size()), error)) {
+          return absl::UnavailableError(
+              "there is no such folder: is its file system mounted?");
+        }
         return kv::OpenObjectStore(address, {}, call);
       });
 }

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 State = TypeVar("State")
 
 _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+_OF_OPENING = {"local_keep": optional(either(POLICY, TEXT))}
 
 
 @telling
@@ -69,7 +70,7 @@ _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
         "step": SELECTOR,
         "before": SELECTOR,
         "after": SELECTOR,
-        "local_keep": optional(either(POLICY, TEXT)),
+        **_OF_OPENING,
         **OF_RANKS,
     },
     save={"step": integer()},
@@ -1111,7 +1112,7 @@ def _close(
     return last
 
 
-@checked()
+@checked(_OF_OPENING)
 @takes(OpenOptions, OPEN)
 def open(
     path: str | os.PathLike[str], **options: Unpack[OpenOptions]

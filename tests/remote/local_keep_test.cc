@@ -173,7 +173,8 @@ TEST_F(LocalKeepTest, WithoutItsRemoteOnlyWhatLeftIsMissed) {
     EXPECT_THAT(StepsOf(store), ElementsAre(1, 2, 3));
     ExpectStep(store, 3, kLargeSave);
     const absl::Status read = ReadOf(store, 1);
-    EXPECT_FALSE(absl::IsDataLoss(read)) << read;
+    EXPECT_TRUE(absl::IsUnavailable(read)) << read;
+    EXPECT_FALSE(fs::exists(Bucket()));
     EXPECT_THAT(std::string(read.message()),
                 AllOf(HasSubstr("step 1"), HasSubstr(Address())));
     // Once, and not for each of its blocks.
@@ -181,7 +182,7 @@ TEST_F(LocalKeepTest, WithoutItsRemoteOnlyWhatLeftIsMissed) {
         store.Verify({.level = VerifyOptions::Level::kDeep});
     ASSERT_TRUE(report.ok()) << report.status();
     ASSERT_THAT(report->findings, SizeIs(1));
-    EXPECT_EQ(report->findings[0].severity, Finding::Severity::kDamage);
+    EXPECT_EQ(report->findings[0].severity, Finding::Severity::kWarning);
     EXPECT_THAT(report->findings[0].what,
                 AllOf(HasSubstr("not looked at"), HasSubstr(Address())));
     // What is no array is here.
