@@ -262,7 +262,10 @@ def open_engine(
     keep = options["local_keep"]
     given: dict[str, Any] = {**options}
     if keep is not None:
-        given["local_keep"] = engine_policy(keep).text()
+        try:
+            given["local_keep"] = engine_policy(keep).text()
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"local_keep: {error}") from None
     if ranks is None:
         return _engine.open(directory, mode=mode, **given)
     if mode in ("create", "read"):
