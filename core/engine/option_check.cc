@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -87,6 +88,17 @@ absl::Status CheckOptions(const StoreOptions& options) {
   return options.local_keep.has_value()
              ? CheckLocalKeep(*options.local_keep, options.remote_grace)
              : absl::OkStatus();
+}
+
+StoreOptions WithoutRemote(StoreOptions options) {
+  StoreOptions usual;
+  options.remote = std::move(usual.remote);
+  options.durable = usual.durable;
+  options.take_over = usual.take_over;
+  options.remote_timeout = usual.remote_timeout;
+  options.remote_grace = usual.remote_grace;
+  options.local_keep = std::move(usual.local_keep);
+  return options;
 }
 
 }  // namespace ckptree::internal

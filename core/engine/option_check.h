@@ -14,6 +14,9 @@ namespace ckptree::internal {
 // machine cannot be.
 absl::Status CheckOptions(const StoreOptions& options);
 
+// The same options, those of a remote as if there was none.
+StoreOptions WithoutRemote(StoreOptions options);
+
 }  // namespace ckptree::internal
 
 #endif  // CKPTREE_CORE_ENGINE_OPTION_CHECK_H_

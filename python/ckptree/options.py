@@ -65,7 +65,7 @@ class OpenOptions(TypedDict, total=False):
     take_over: bool
     remote_timeout: float
     remote_grace: float
-    local_keep: Policy | str | None
+    local_keep: Any  # A policy, its text, or None; the engine has the text.
 
 
 OPEN: OpenOptions = {

@@ -22,7 +22,6 @@ from ckptree.arguments import (
 )
 from ckptree.errors import InvalidArgumentError, StateError
 from ckptree.hints import TYPE_CHECKING, Any, TypeVar
-from ckptree.policy_argument import engine_policy
 
 if TYPE_CHECKING:
     from ckptree.options import OpenOptions
@@ -259,15 +258,8 @@ def open_engine(
     directory: str, mode: str, ranks: Ranks | None, options: OpenOptions
 ) -> _engine.Store:
     """The engine of a store, of one process or of one of several."""
-    keep = options["local_keep"]
-    given: dict[str, Any] = {**options}
-    if keep is not None:
-        try:
-            given["local_keep"] = engine_policy(keep).text()
-        except InvalidArgumentError as error:
-            raise InvalidArgumentError(f"local_keep: {error}") from None
     if ranks is None:
-        return _engine.open(directory, mode=mode, **given)
+        return _engine.open(directory, mode=mode, **options)
     if mode in ("create", "read"):
         raise InvalidArgumentError(
             f"mode={mode!r} is of one process: without ranks=, or "
@@ -283,7 +275,7 @@ def open_engine(
             deadline=ranks.deadline,
             open_deadline=ranks.open_deadline,
             shared_folder=ranks.shared_folder,
-            options=given,
+            options=dict(options),
         )
     except BaseException as error:
         if not isinstance(error, Exception):

@@ -24,7 +24,7 @@ from ckptree.options import (
     takes,
 )
 from ckptree.paths import local_path, place_to_read, with_parents
-from ckptree.policy_argument import POLICY, engine_policy
+from ckptree.policy_argument import POLICY, engine_policy, policy_text
 from ckptree.progress import showing, stopping
 from ckptree.ranks import OF_RANKS, Ranks, check_writes, open_engine, own
 from ckptree.ranks import telling, told, was_interrupted
@@ -211,6 +211,8 @@ class Store(Reporting, Closing):
         **options: Unpack[OpenOptions],
     ) -> None:
         directory = place_to_read(path) if mode == "read" else local_path(path)
+        keep = policy_text("local_keep", options["local_keep"])
+        options["local_keep"] = keep
 
         def opened() -> _engine.Store:
             looking = was_interrupted(directory)

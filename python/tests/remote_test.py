@@ -69,7 +69,7 @@ def test_a_disk_that_keeps_some_steps(tmp_path, monkeypatch, make, keep):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     far = tmp_path / "far"
     far.mkdir()
-    large = {step: np.random.default_rng(step).bytes(3 << 20) for step in (1, 2)}
+    large = {n: np.random.default_rng(n).bytes(3 << 20) for n in (1, 2)}
     with make(tmp_path / "a", remote=f"file://{far}", local_keep=keep) as run:
         for step, value in large.items():
             run.save(step, {"w": np.frombuffer(value, "u1")})
