@@ -193,6 +193,9 @@ absl::StatusOr<std::unique_ptr<JournalWriter>> JournalWriter::Create(
         ToStatus(FileSystemOf(options)->NewRandomRWFile(tip_path, FileOptions(),
                                                         &files.tip, nullptr),
                  "opening " + tip_path));
+    // Of a commit that was not noted before a crash: both copies have it now,
+    // and without the note the loss of a would be doubt.
+    if (writer->tip_.ordinal > 0) writer->NoteTip();
     return absl::OkStatus();
   };
   if (absl::Status status = write(); !status.ok()) {

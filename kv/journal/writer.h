@@ -43,7 +43,7 @@ class JournalWriter {
   };
   // Makes both copies of a new file in <directory>/journal, which exists. Its
   // first record is a copy of `last` where that is given: it may have been in
-  // the page cache alone. All of it is durable then.
+  // the page cache alone. All of it is durable then, and the tip is noted.
   static absl::StatusOr<std::unique_ptr<JournalWriter>> Create(
       const Options& options, const std::string& directory, Start start,
       const JournalRecord* last);

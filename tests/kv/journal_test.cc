@@ -279,6 +279,41 @@ TEST_F(JournalTest, AFirstCopyThatIsGoneWithoutAWordOnTheTipIsDoubt) {
   EXPECT_FALSE(content.noted.has_value());
 }
 
+// A crash may leave an older note of the tip, or none; the next session has the
+// commit in both its copies, and one of them may go.
+TEST_F(JournalTest, ASessionNotesTheCommitThatItBeginsWith) {
+  const std::string note = Store() + "/journal/tip";
+  for (const bool older : {true, false}) {
+    SCOPED_TRACE(older);
+    ASSERT_NO_FATAL_FAILURE(Begin());
+    ASSERT_NO_FATAL_FAILURE(Write());
+    const std::string left =
+        older ? Contents(note) : std::string(kPrefaceBytes, '\0');
+    ASSERT_NO_FATAL_FAILURE(Write());
+    Replace(note, left);
+    ASSERT_OK_AND_ASSIGN(const JournalContent before, Read());
+    ASSERT_EQ(before.tip.ordinal, hashes_.size());
+    ASSERT_EQ(before.noted.has_value(), older);
+    ASSERT_NE(before.noted, before.tip);
+    next_file_ = before.highest_file + 1;
+    preface_.session = before.highest_session + 1;
+    ASSERT_NO_FATAL_FAILURE(Begin(&before.records.rbegin()->second));
+    std::filesystem::remove(PathOf(Copy::kA, writer_->file()));
+    ASSERT_OK_AND_ASSIGN(const JournalContent content, Read());
+    EXPECT_EQ(content.tip, before.tip);
+    EXPECT_EQ(content.noted, content.tip);
+    EXPECT_EQ(content.open_end, "");
+    // The next round begins anew.
+    std::filesystem::remove_all(Store() + "/journal");
+    std::filesystem::create_directories(Store() + "/journal");
+    next_file_ = 1;
+    preface_.session = 1;
+    hashes_.clear();
+    rows_.clear();
+    blocks_.clear();
+  }
+}
+
 // Without a, b goes on behind what is damaged in it.
 TEST_F(JournalTest, RecordsAreFoundBehindDamageInTheSecondCopyAlone) {
   ASSERT_NO_FATAL_FAILURE(WriteThreeFiles());
