@@ -333,7 +333,7 @@ TEST_F(JournalTest, TheNoteIsSyncedWithTheSecondCopy) {
         testing::RunChild([&](const testing::TrialPipe&) {
           const auto fs =
               std::make_shared<testing::FaultFs>(scratch, counts.get());
-          options_.file_system = std::shared_ptr<rocksdb::FileSystem>(fs);
+          options_.file_system = fs;
           Begin();
           for (int i = 0; i < 3; ++i) Write();
           if (writer_->SyncSecond().ok()) fs->CutPower(seed);
