@@ -143,6 +143,32 @@ TEST_F(WrittenTableTest, ShortTablesAreSetAsAWhole) {
   EXPECT_EQ(Written(), Whole(kRowsOfWhole, {}));
 }
 
+TEST_F(WrittenTableTest, ProgramsWaitForNoMoreThanARow) {
+  piece_ = 1;
+  for (const Format format :
+       {Format::kJson, Format::kNdjson, Format::kCsv, Format::kMarkdown}) {
+    TableOptions options;
+    options.format = format;
+    const std::string whole = Whole(3, options);
+    std::vector<std::size_t> written;
+    on_read_ = [&] { written.push_back(Written().size()); };
+    ASSERT_THAT(Write(TableOf(3), options), IsOk());
+    ASSERT_EQ(written.size(), 3u);
+    EXPECT_EQ(written[0], 0u);
+    EXPECT_GT(written[1], 0u);
+    EXPECT_GT(written[2], written[1]);
+    EXPECT_EQ(Written(), whole);
+    // A pager is asked once it is known how many lines there are.
+    terminal_ = {.is_terminal = true, .utf8 = true, .width = 80};
+    written.clear();
+    reads_ = 0;
+    ASSERT_THAT(Write(TableOf(3), options), IsOk());
+    EXPECT_EQ(written, (std::vector<std::size_t>{0, 0, 0}));
+    terminal_ = {};
+    on_read_ = nullptr;
+  }
+}
+
 TEST_F(WrittenTableTest, AWideRowWidensWhatFollows) {
   wide_ = 2 * kPiece;
   ASSERT_THAT(Write(TableOf(kRows), {}), IsOk());

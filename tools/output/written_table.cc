@@ -30,8 +30,11 @@ absl::Status WriteTable(Table table, const TableOptions& options,
     }
     return absl::OkStatus();
   };
-  CKPTREE_RETURN_IF_ERROR(
-      read(of_all ? kAll : std::min(most, kRowsOfWhole + 1)));
+  // Programs wait for no widths, and pagers are for terminals.
+  const bool for_people =
+      options.format == Format::kTable || terminal.is_terminal;
+  const std::size_t least = for_people ? kRowsOfWhole + 1 : 1;
+  CKPTREE_RETURN_IF_ERROR(read(of_all ? kAll : std::min(most, least)));
   if (!more || rows() >= most) {
     CKPTREE_ASSIGN_OR_RETURN(
         const std::string text,
