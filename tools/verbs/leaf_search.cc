@@ -313,6 +313,10 @@ absl::Status LeafSearch::LookAt(const StepInfo& info) {
     ++turn_;
     before_ = &info;
     pieces_.emplace(*step_, "");
+    if (next_ < steps_.size() && globs_.empty()) {
+      leaves_.reserve(info.leaf_count);
+      places_.reserve(info.leaf_count);
+    }
     return LookAtPiece();
   }
   if (of_before_ && before_ != nullptr && !before_is_loaded_) {
@@ -535,7 +539,9 @@ absl::Status LeafSearch::AskLeaves(const StepInfo& info) {
 }
 
 absl::Status LeafSearch::HitAll(const StepInfo& info, std::span<Leaf> leaves) {
-  std::vector<LeafInfo> unread;  // Of new rows: their records were not read.
+  // Of new rows whose records were not read.
+  std::vector<LeafInfo> unread;
+  std::vector<Leaf*> leaves_of_unread;
   const std::size_t found_before = found_.size();
   for (Leaf& leaf : leaves) {
     if (!leaf.there || !leaf.holds) continue;
@@ -543,7 +549,8 @@ absl::Status LeafSearch::HitAll(const StepInfo& info, std::span<Leaf> leaves) {
     Hit(info, leaf.info.name, &leaf.found);
     if (!first) continue;
     if (!needs_details_ && histories_.empty()) {
-      unread.push_back(leaf.info);
+      unread.push_back(std::move(leaf.info));
+      leaves_of_unread.push_back(&leaf);
     } else {
       found_[leaf.found].at_first = leaf.statistics;
     }
@@ -553,6 +560,7 @@ absl::Status LeafSearch::HitAll(const StepInfo& info, std::span<Leaf> leaves) {
                            step_->Details(unread));
   for (std::size_t i = 0; i < details.size(); ++i) {
     found_[found_before + i].at_first = details[i].statistics;
+    leaves_of_unread[i]->info = std::move(unread[i]);
   }
   return absl::OkStatus();
 }
