@@ -114,7 +114,8 @@ absl::StatusOr<int> RunFind(Session& session) {
   table.extra["steps_searched"] = search.looked();
   table.late_rows = rows();
   if (more) {
-    table.more_rows = [&](std::size_t* late_rows) -> absl::StatusOr<bool> {
+    table.more_rows = [&](std::size_t,
+                          std::size_t* late_rows) -> absl::StatusOr<bool> {
       const Interruptible interruptible;
       CKPTREE_ASSIGN_OR_RETURN(const bool more_come, search.More());
       *late_rows = rows();
