@@ -49,14 +49,17 @@ class WrittenTableTest : public ::testing::Test {
     table.columns = {{.name = "key", .title = "KEY", .elide = true},
                      {.name = "count", .title = "COUNT", .right = true},
                      {.name = "note", .title = "NOTE"}};
-    table.more_rows = [this, rows](std::size_t* late) -> absl::StatusOr<bool> {
+    table.more_rows = [this, rows](std::size_t written,
+                                   std::size_t* late) -> absl::StatusOr<bool> {
       ++reads_;
+      written_ = written;
       if (on_read_) on_read_();
       if (reads_ == fails_at_) return absl::DataLossError("piece is damaged");
       *late = std::min(rows, *late + piece_);
       return *late < rows;
     };
     table.make_row = [this](std::size_t row, std::vector<Cell>* cells) {
+      EXPECT_GE(row, written_);
       std::string key = absl::StrFormat("leaf%05d", row);
       if (row == wide_) key += ", which has a name that is longer";
       cells->push_back(TextCell(key));
@@ -69,7 +72,7 @@ class WrittenTableTest : public ::testing::Test {
   // As a whole, however long it is.
   std::string Whole(std::size_t rows, const TableOptions& options) {
     Table table = TableOf(rows);
-    while (table.more_rows(&table.late_rows).value()) {
+    while (table.more_rows(0, &table.late_rows).value()) {
     }
     table.more_rows = nullptr;
     reads_ = 0;
@@ -100,14 +103,20 @@ class WrittenTableTest : public ::testing::Test {
   std::size_t piece_ = kPiece;
   std::size_t wide_ = kRows;
   int reads_ = 0;
+  std::size_t written_ = 0;  // As the last read was told.
   int fails_at_ = 0;
   std::function<void()> on_read_;
 };
 
 TEST_F(WrittenTableTest, TheFirstRowsAreWrittenBeforeTheNextAreRead) {
-  std::vector<std::size_t> written;
-  on_read_ = [&] { written.push_back(Written().size()); };
+  std::vector<std::size_t> written, rows;
+  on_read_ = [&] {
+    written.push_back(Written().size());
+    rows.push_back(written_);
+  };
   ASSERT_THAT(Write(TableOf(kRows), {}), IsOk());
+  EXPECT_EQ(rows, (std::vector<std::size_t>{0, kPiece, 2 * kPiece, 3 * kPiece,
+                                            4 * kPiece}));
   ASSERT_EQ(written.size(), 5u);
   EXPECT_EQ(written[0], 0u);
   for (std::size_t i = 1; i < written.size(); ++i) {
@@ -141,6 +150,32 @@ TEST_F(WrittenTableTest, ShortTablesAreSetAsAWhole) {
   wide_ = kRowsOfWhole - 1;
   ASSERT_THAT(Write(TableOf(kRowsOfWhole), {}), IsOk());
   EXPECT_EQ(Written(), Whole(kRowsOfWhole, {}));
+}
+
+TEST_F(WrittenTableTest, ProgramsWaitForNoMoreThanARow) {
+  piece_ = 1;
+  for (const Format format :
+       {Format::kJson, Format::kNdjson, Format::kCsv, Format::kMarkdown}) {
+    TableOptions options;
+    options.format = format;
+    const std::string whole = Whole(3, options);
+    std::vector<std::size_t> written;
+    on_read_ = [&] { written.push_back(Written().size()); };
+    ASSERT_THAT(Write(TableOf(3), options), IsOk());
+    ASSERT_EQ(written.size(), 3u);
+    EXPECT_EQ(written[0], 0u);
+    EXPECT_GT(written[1], 0u);
+    EXPECT_GT(written[2], written[1]);
+    EXPECT_EQ(Written(), whole);
+    // A pager is asked once it is known how many lines there are.
+    terminal_ = {.is_terminal = true, .utf8 = true, .width = 80};
+    written.clear();
+    reads_ = 0;
+    ASSERT_THAT(Write(TableOf(3), options), IsOk());
+    EXPECT_EQ(written, (std::vector<std::size_t>{0, 0, 0}));
+    terminal_ = {};
+    on_read_ = nullptr;
+  }
 }
 
 TEST_F(WrittenTableTest, AWideRowWidensWhatFollows) {
