@@ -5,6 +5,8 @@
 #include "tools/output/written_table.h"
 
 #include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -402,6 +404,35 @@ TEST_F(LongDiffTest, WhatIsNotFiniteAtTheEndHasColumns) {
   EXPECT_THAT(result.out, HasSubstr("differences are of the finite elements"));
   // The leaf that has one is none of these.
   EXPECT_THAT(Diff({"2:leaf00007", "3"}).out, Not(HasSubstr("NAN AFTER")));
+}
+
+// It reads arrays until it is interrupted, and does not go on printing then.
+TEST_F(LongDiffTest, CtrlCEndsItWhileNobodyReads) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  std::vector<std::string> words = {
+      CKPTREE_BINARY, "-C", path_, "diff", "1", "2", "--values", "-o", "csv"};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  pid_t pid = 0;
+  ASSERT_EQ(posix_spawn(&pid, CKPTREE_BINARY, &actions, nullptr, argv.data(),
+                        environ),
+            0);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  char first = 0;
+  // More than a pipe holds comes with it.
+  ASSERT_EQ(read(ends[0], &first, 1), 1);
+  EXPECT_EQ(kill(pid, SIGINT), 0);
+  close(ends[0]);  // One that goes on ends by that.
+  int status = 0;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGINT);
 }
 
 // The first rows are written before the last are read.
