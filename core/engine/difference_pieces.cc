@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "base/digest.h"
 #include "base/status_macros.h"
 #include "core/engine/step_difference.h"
 #include "core/engine/step_reader.h"
@@ -37,23 +38,17 @@ bool HaveOneType(const schema::TreeEntry& a, const schema::TreeEntry& b) {
           a.shape == b.shape && a.tag == b.tag);
 }
 
-enum class Likeness { kSame, kDifferent, kByValue };
-
-// What two records say of the values of two leaves of one type.
-Likeness LikenessOf(const schema::LeafRecord& a, const schema::LeafRecord& b) {
-  if (a.byte_length != b.byte_length) return Likeness::kDifferent;
-  const bool same = a.is_inline && b.is_inline
-                        ? a.inline_value == b.inline_value
-                        : schema::ValueDigest(a) == schema::ValueDigest(b);
-  if (same) return Likeness::kSame;
-  // Digests depend on how an array is cut.
-  return a.boxes == b.boxes ? Likeness::kDifferent : Likeness::kByValue;
-}
-
-// The leaf that has the value of `entry`, and its record if it has one.
+// What is known of a leaf in one of the steps: of a tie, of the leaf that has
+// its value.
 struct Held {
   PartComparison::Entry entry;
-  const schema::LeafRecord* record = nullptr;
+  bool has_record = false;
+  std::uint64_t bytes = 0;
+  base::Digest digest;  // Of the value.
+  std::optional<Statistics> statistics;
+  // How an array is cut: where that stands in HeldLeaves::cuts_.
+  std::size_t cut_begin = 0;
+  std::size_t cut_end = 0;
 };
 
 absl::StatusOr<PartComparison::Entry> FollowTie(
@@ -71,42 +66,63 @@ absl::StatusOr<PartComparison::Entry> FollowTie(
       "%s is tied to %s, which is no leaf", info.name, info.tie_to->Text())));
 }
 
-// The leaves of one step, with their records.
+// Leaves of one step.
 class HeldLeaves {
  public:
   explicit HeldLeaves(std::size_t count) { held_.reserve(count); }
 
   absl::Status Add(const Step& step, const PartComparison::Entry& entry) {
-    Held& held = held_.emplace_back(Held{entry});
+    Held& held = held_.emplace_back();
+    held.entry = entry;
     if (entry.entry == nullptr) return absl::OkStatus();
     if (entry.entry->kind == EntryKind::kTie) {
       CKPTREE_ASSIGN_OR_RETURN(held.entry, FollowTie(step, entry));
     }
-    if (IsLeaf(held.entry.entry->kind)) ordinals_.push_back(held.entry.ordinal);
+    held.has_record = IsLeaf(held.entry.entry->kind);
+    if (!held.has_record) return absl::OkStatus();
+    ordinals_.push_back(held.entry.ordinal);
+    places_.push_back(held_.size() - 1);
     return absl::OkStatus();
   }
 
   absl::Status ReadRecords(const Step& step) {
     const StepReader& reader = StepInside::Of(step);
     const StepReader::Part& part = reader.parts()[0];
-    auto records = internal::ReadRecords(reader.engine().database(), part.part,
-                                         part.map, ordinals_, /*here=*/true);
-    if (!records.ok()) return reader.Annotate(records.status());
-    records_ = *std::move(records);
-    auto next = records_.begin();
-    for (Held& held : held_) {
-      const schema::TreeEntry* const entry = held.entry.entry;
-      if (entry != nullptr && IsLeaf(entry->kind)) held.record = &*next++;
-    }
-    return absl::OkStatus();
+    return reader.Annotate(
+        VisitRecords(reader.engine().database(), part.part, part.map, ordinals_,
+                     [this](std::size_t at, const schema::LeafRecord& record) {
+                       Take(record, &held_[places_[at]]);
+                     }));
   }
 
   const Held& operator[](std::size_t i) const { return held_[i]; }
+  std::span<const std::int64_t> CutOf(const Held& held) const {
+    return std::span(cuts_).subspan(held.cut_begin,
+                                    held.cut_end - held.cut_begin);
+  }
 
  private:
+  void Take(const schema::LeafRecord& record, Held* held) {
+    held->bytes = record.byte_length;
+    held->digest = schema::ValueDigest(record);
+    for (const Statistics& statistics : record.statistics) {
+      if (!held->statistics.has_value()) held->statistics.emplace();
+      held->statistics->Merge(statistics);
+    }
+    held->cut_begin = cuts_.size();
+    cuts_.push_back(static_cast<std::int64_t>(record.boxes.size()));
+    for (const schema::Box& box : record.boxes) {
+      for (const auto* dims : {&box.start, &box.shape, &box.chunk_shape}) {
+        cuts_.insert(cuts_.end(), dims->begin(), dims->end());
+      }
+    }
+    held->cut_end = cuts_.size();
+  }
+
   std::vector<Held> held_;
   std::vector<std::uint32_t> ordinals_;
-  std::vector<schema::LeafRecord> records_;
+  std::vector<std::size_t> places_;  // Of these in `held_`.
+  std::vector<std::int64_t> cuts_;
 };
 
 }  // namespace
@@ -129,16 +145,10 @@ class DifferencePieces::Types {
   }
 
   LeafSide SideOf(const Held& held) {
-    LeafSide side;
-    if (held.entry.entry == nullptr) return side;
-    side.type = Of(*held.entry.entry);
-    if (held.record == nullptr) return side;
-    side.bytes = held.record->byte_length;
-    for (const Statistics& statistics : held.record->statistics) {
-      if (!side.statistics.has_value()) side.statistics.emplace();
-      side.statistics->Merge(statistics);
-    }
-    return side;
+    if (held.entry.entry == nullptr) return LeafSide();
+    return {.type = Of(*held.entry.entry),
+            .bytes = held.bytes,
+            .statistics = held.statistics};
   }
 
  private:
@@ -236,17 +246,16 @@ absl::Status DifferencePieces::Compare(std::size_t begin, std::size_t end,
       kind = LeafChange::Kind::kRemoved;
     } else if (HaveOneType(*a.entry.entry, *b.entry.entry)) {
       kind = LeafChange::Kind::kChanged;
-      // None has no record, and no other value.
-      const Likeness likeness = a.record == nullptr
-                                    ? Likeness::kSame
-                                    : LikenessOf(*a.record, *b.record);
       // A tie is another name of a leaf.
-      const bool counts = a.record != nullptr && named->kind != EntryKind::kTie;
-      if (likeness == Likeness::kSame) {
+      const bool counts = a.has_record && named->kind != EntryKind::kTie;
+      // None has no record, and no other value.
+      if (a.digest == b.digest) {
         run->same += counts ? 1 : 0;
         continue;
       }
-      if (likeness == Likeness::kByValue) {
+      // Digests depend on how an array is cut.
+      if (a.bytes == b.bytes &&
+          !std::ranges::equal(before.CutOf(a), after.CutOf(b))) {
         run->by_value.push_back({run->differences.size(), named, counts});
       }
     }
