@@ -66,12 +66,12 @@ class Retention {
   absl::StatusOr<std::vector<PolicyVerdict>> Judge(
       std::uint32_t branch, const Preservation& policy) const;
 
-  // What a disk keeps that keeps the steps of each branch that `policy` says of
-  // it, for itself. Always kept are the newest step of each branch, which a
-  // resume reads, and its tip, which the next save is compared with, also where
-  // it is removed. A pin or a tag keeps a step from being removed, not on the
-  // disk. An error: everything is kept. REQUIRES, for a Budget: nothing is
-  // collected meanwhile.
+  // Which versions a disk keeps that keeps of each branch, judged for itself,
+  // what `policy` says: in any case its newest step, which a resume reads, and
+  // its tip, which the next save is compared with, also where that is removed.
+  // A pin or a tag keeps a step from being removed, not on the disk. After an
+  // error everything is to be kept. REQUIRES, for a Budget: nothing is collected
+  // in the meantime.
   absl::StatusOr<KeptVersions> KeptOnDisk(const Preservation& policy) const;
 
  private:

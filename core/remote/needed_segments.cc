@@ -69,7 +69,7 @@ absl::StatusOr<std::vector<ChunkSegment>> ListChunkSegments(
                            std::string_view value) -> absl::Status {
                  const auto fields = schema::DecodeSegmentKey(key);
                  if (!fields.has_value())
-                   return absl::DataLossError("its key is none");
+                   return absl::DataLossError("its key is not that of a row");
                  if (fields->space != Space::kChunks) return absl::OkStatus();
                  CKPTREE_ASSIGN_OR_RETURN(schema::SegmentRow row,
                                           schema::DecodeSegmentRow(value));
@@ -270,7 +270,7 @@ absl::StatusOr<SegmentNeeds> ReadSegmentNeeds(
     const auto version =
         schema::DecodeVersionKey(schema::Row::kDead, rows.key());
     if (!version.has_value()) {
-      return NamingRow(rows.key(), absl::DataLossError("its key is none"));
+      return NamingRow(rows.key(), absl::DataLossError("its key is not that of a row"));
     }
     absl::StatusOr<schema::DeadList> list =
         schema::DecodeDeadList(rows.value());
