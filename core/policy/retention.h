@@ -70,8 +70,8 @@ class Retention {
   // what `policy` says: in any case its newest step, which a resume reads, and
   // its tip, which the next save is compared with, also where that is removed.
   // A pin or a tag keeps a step from being removed, not on the disk. After an
-  // error everything is to be kept. REQUIRES, for a Budget: nothing is collected
-  // in the meantime.
+  // error everything is to be kept. REQUIRES, for a Budget: nothing is
+  // collected in the meantime.
   absl::StatusOr<KeptVersions> KeptOnDisk(const Preservation& policy) const;
 
  private:

@@ -270,7 +270,8 @@ absl::StatusOr<SegmentNeeds> ReadSegmentNeeds(
     const auto version =
         schema::DecodeVersionKey(schema::Row::kDead, rows.key());
     if (!version.has_value()) {
-      return NamingRow(rows.key(), absl::DataLossError("its key is not that of a row"));
+      return NamingRow(rows.key(),
+                       absl::DataLossError("its key is not that of a row"));
     }
     absl::StatusOr<schema::DeadList> list =
         schema::DecodeDeadList(rows.value());

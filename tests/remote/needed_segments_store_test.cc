@@ -115,7 +115,15 @@ class NeededSegmentsStoreTest : public CoreTest {
         }
       }
     }
-    Judge(needs, chain, std::move(has), met).CompareAll(random);
+    Judge judge(needs, chain, std::move(has), met);
+    judge.CompareAll(random);
+    for (const Preservation& policy :
+         {Preservation(LatestN{0}), Preservation(LatestN{2}),
+          Preservation(EveryNSteps{3})}) {
+      const auto kept = engine.retention().KeptOnDisk(policy);
+      ASSERT_OK(kept);
+      judge.CompareKept(*kept);
+    }
   }
 
   Met RunStores(int branches, int count) {

@@ -19,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "core/collect/chain.h"
 #include "core/remote/needed_segments.h"
+#include "core/version/kept_versions.h"
 #include "gtest/gtest.h"
 #include "schema/keys.h"
 
@@ -67,6 +68,17 @@ class Judge {
       Compare(kept);
     }
     Compare({});
+  }
+
+  // What a policy keeps has all that is newest.
+  void CompareKept(const internal::KeptVersions& kept) {
+    std::set<std::uint64_t> versions;
+    for (const auto& [version, link] : chain_.versions()) {
+      if (kept.Has(version)) versions.insert(version);
+    }
+    ASSERT_TRUE(std::includes(versions.begin(), versions.end(), newest_.begin(),
+                              newest_.end()));
+    CompareOne(versions);
   }
 
  private:
