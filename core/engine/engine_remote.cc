@@ -20,7 +20,6 @@
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "core/engine/engine.h"
-#include "core/engine/kept_segments.h"
 #include "core/remote/address_cache.h"
 #include "core/remote/far_rows.h"
 #include "core/remote/index_check.h"
