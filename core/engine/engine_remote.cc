@@ -142,10 +142,14 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Started(
 
 void Engine::BeginKeeping() {
   if (!options_.local_keep.has_value()) return;
-  const auto kept = std::make_shared<KeptSegments>(
-      database_.get(), &catalog_, retention_.get(), *options_.local_keep);
   replicator_->KeepOnly(
-      far_rows_.get(), [kept] { return kept->Find(); },
+      far_rows_.get(),
+      [this] {
+        absl::StatusOr<KeptVersions> kept = absl::UnknownError("");
+        // A budget is of what is there.
+        RunPaused([&] { kept = retention_->KeptOnDisk(*options_.local_keep); });
+        return kept;
+      },
       [this](absl::FunctionRef<void()> work) { RunPaused(work); });
 }
 

@@ -19,13 +19,13 @@
 #include "base/status_macros.h"
 #include "core/process/commit_status.h"
 #include "core/remote/fetch_back.h"
+#include "core/remote/needed_segments.h"
 #include "core/remote/segment_upload.h"
 #include "core/version/row_scan.h"
 #include "core/version/store_features.h"
 #include "kv/monotonic.h"
 #include "schema/keys.h"
 #include "schema/remote_record.h"
-#include "schema/segment_record.h"
 #include "schema/spaces.h"
 
 namespace ckptree::internal {
@@ -96,15 +96,10 @@ absl::StatusOr<std::string> FarElsewhere(const kv::Database& database,
   return elsewhere;
 }
 
-struct LocalKeep::Segment {
-  schema::SegmentKeyFields fields{};
-  std::string row;  // Its value.
-};
-
 // What is in one file goes together.
 struct LocalKeep::File {
   kv::LiveFile file;
-  std::vector<Segment> segments;
+  std::vector<schema::SegmentKeyFields> segments;
   bool stays = false;
 };
 
@@ -115,36 +110,33 @@ absl::Status LocalKeep::Run(const LivingSegments& living,
                             const std::stop_token& stop,
                             std::vector<std::string>* found_lost) {
   const absl::Time begun = kv::MonotonicNow();
-  CKPTREE_ASSIGN_OR_RETURN(const std::set<std::string> needed,
-                           context_.needed());
+  CKPTREE_ASSIGN_OR_RETURN(const KeptVersions kept, context_.kept());
+  // Before the lists: a row of a save since is in none of them.
+  CKPTREE_ASSIGN_OR_RETURN(std::vector<ChunkSegment> segments,
+                           ListChunkSegments(*context_.database));
+  CKPTREE_ASSIGN_OR_RETURN(
+      const SegmentNeeds needs,
+      ReadSegmentNeeds(*context_.database, std::move(segments)));
+  const std::vector<bool> needed = needs.NeededBy(kept);
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> live,
                            SortedLiveFiles(*context_.database));
   std::map<const kv::LiveFile*, File> files;
   std::vector<schema::SegmentKeyFields> wanted;
-  CKPTREE_RETURN_IF_ERROR(ScanRows(
-      *context_.database, schema::Row::kSegment,
-      [&](std::string_view key, std::string_view value) {
-        const auto fields = schema::DecodeSegmentKey(key);
-        if (!fields.has_value() || fields->space != Space::kChunks) {
-          return absl::OkStatus();
-        }
-        const kv::LiveFile* const live_file = FileOfSegment(live, *fields);
-        if (live_file == nullptr) return absl::OkStatus();
-        const std::string row_key(key);
-        const bool is_needed = needed.contains(row_key);
-        if (live_file->far) {
-          if (is_needed) wanted.push_back(*fields);
-          return absl::OkStatus();
-        }
-        File& file = files[live_file];
-        file.file = *live_file;
-        const auto row = schema::DecodeSegmentRow(value);
-        file.stays |= is_needed || !live_file->whole || !row.ok() ||
-                      row->damaged || !living.contains(row_key) ||
-                      lost.contains(row_key);
-        file.segments.push_back({*fields, std::string(value)});
-        return absl::OkStatus();
-      }));
+  for (std::size_t i = 0; i < needed.size(); ++i) {
+    const ChunkSegment& segment = needs.segments()[i];
+    const kv::LiveFile* const live_file = FileOfSegment(live, segment.key);
+    if (live_file == nullptr) continue;
+    if (live_file->far) {
+      if (needed[i]) wanted.push_back(segment.key);
+      continue;
+    }
+    File& file = files[live_file];
+    file.file = *live_file;
+    const std::string key = schema::SegmentKey(segment.key);
+    file.stays |= needed[i] || !live_file->whole || segment.row.damaged ||
+                  !living.contains(key) || lost.contains(key);
+    file.segments.push_back(segment.key);
+  }
   next_ = kv::MonotonicNow() + kPauseOfRound * (kv::MonotonicNow() - begun);
   absl::Status status = BringBack(wanted, stop);
   std::vector<File> some;
@@ -205,8 +197,8 @@ absl::Status LocalKeep::LetGo(std::vector<File> files,
       context_.look(kv::Call::Within(kLookTime, stop)));  // Rule c.
   std::erase_if(files, [](const File& file) { return file.segments.empty(); });
   for (File& file : files) {
-    for (const Segment& segment : file.segments) {
-      const std::string key = schema::SegmentKey(segment.fields);
+    for (const schema::SegmentKeyFields& segment : file.segments) {
+      const std::string key = schema::SegmentKey(segment);
       const schema::RemoteLiving& newest = living.at(key);
       const absl::Status read = ReadSegment(
           newest.segment, newest.era, context_.uuid, *context_.store, stop,
@@ -232,12 +224,16 @@ absl::Status LocalKeep::Drop(const std::vector<File>& files,
   const std::string& address = context_.store->address();
   kv::CommitRequest request;
   for (const File& file : files) {
-    for (const Segment& segment : file.segments) {
-      const std::string key = schema::SegmentKey(segment.fields);
+    for (const schema::SegmentKeyFields& segment : file.segments) {
+      const std::string key = schema::SegmentKey(segment);
+      CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> row,
+                               context_.database->Get(Space::kRecords, key));
+      // Collected since: the next round sees what is left.
+      if (!row.has_value()) return absl::OkStatus();
       request.batch.Put(
-          Space::kRecords, schema::FarKey(segment.fields),
+          Space::kRecords, schema::FarKey(segment),
           schema::EncodeFarSegment({living.at(key), address}));  // Rule e.
-      request.preconditions.push_back({Space::kRecords, key, segment.row});
+      request.preconditions.push_back({Space::kRecords, key, std::move(row)});
     }
   }
   const absl::Status committed =

@@ -20,14 +20,14 @@
 #include "core/process/logger.h"
 #include "core/remote/far_rows.h"
 #include "core/remote/mirror.h"
+#include "core/version/kept_versions.h"
 #include "kv/database.h"
 #include "kv/object_store.h"
 
 namespace ckptree::internal {
 
-// The keys of the rows of all segments of chunks that steps need which are to
-// be read from the disk.
-using NeededSegmentsFn = std::function<absl::StatusOr<std::set<std::string>>()>;
+// The versions of steps that are to be read from the disk.
+using KeptVersionsFn = std::function<absl::StatusOr<KeptVersions>()>;
 
 // A far row of a segment of which there is a file, too, which a crash or an
 // error left, goes: the file counts. One that cannot be read stays. REQUIRES:
@@ -52,15 +52,13 @@ class LocalKeep {
     std::string uuid = {};
     // What nobody needs in the object store stays there for so long.
     absl::Duration grace;
-    NeededSegmentsFn needed = {};
+    KeptVersionsFn kept = {};
     // Runs `work` while nobody else looks at files or takes some away.
     std::function<void(absl::FunctionRef<void()> work)> alone = {};
     // OK: this one is the writer still, as the end of the chain says now.
     std::function<absl::Status(const kv::Call& call)> look = {};
   };
   explicit LocalKeep(Context context);
-
-  struct Segment;  // Of this directory.
 
   // Lets go what no step needs that is kept here, and brings back what one
   // needs. `living` is what commits list that are known to be in the chain

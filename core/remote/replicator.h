@@ -80,10 +80,10 @@ class Replicator {
                      std::uint64_t highest_version, bool is_whole,
                      const Logger* logger);
 
-  // After Begin(): from now on the disk keeps the segments that `needed` names,
-  // once they are there; see LocalKeep, also for `alone`. Without it what left
-  // the disk stays away.
-  void KeepOnly(FarRows* far_rows, NeededSegmentsFn needed,
+  // After Begin(): from now on the disk keeps what the versions of `kept` need;
+  // the rest leaves it once it is there. See LocalKeep, also for `alone`.
+  // Without it what left the disk stays away.
+  void KeepOnly(FarRows* far_rows, KeptVersionsFn kept,
                 std::function<void(absl::FunctionRef<void()> work)> alone);
 
   // After Begin() refused a directory that has no step, no settings and no file

@@ -342,7 +342,7 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
 }
 
 void Replicator::KeepOnly(
-    FarRows* far_rows, NeededSegmentsFn needed,
+    FarRows* far_rows, KeptVersionsFn kept,
     std::function<void(absl::FunctionRef<void()> work)> alone) {
   LocalKeep::Context keep;
   keep.database = database_;
@@ -351,7 +351,7 @@ void Replicator::KeepOnly(
   keep.logger = logger_;
   keep.uuid = uuid_;
   keep.grace = grace_;
-  keep.needed = std::move(needed);
+  keep.kept = std::move(kept);
   keep.alone = std::move(alone);
   keep.look = [this](const kv::Call& call) { return LookAtEnd(call); };
   const absl::MutexLock lock(&mu_);

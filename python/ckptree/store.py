@@ -169,7 +169,7 @@ class Store(Reporting, Closing):
         Which steps stay on this disk: `"latest(3)"`. Arrays that no such step
         needs leave it once they are in the remote, and are read there, with its
         credentials; metadata and statistics stay. The newest step of a branch
-        always stays; no step is removed. One that is to stay again comes back:
+        always stays, pinned and tagged ones need not; no step is removed. One that is to stay again comes back:
         "all" brings back all. None: nothing leaves, and what left stays away.
         Functions of a program cannot be among its rules.
 

@@ -174,10 +174,10 @@ struct StoreOptions {
   // then on. It is looked at behind each commit that was shipped and by
   // Close(), by the steps of each branch; the newest step of each always stays.
   // A step that is to stay again is fetched back: PreserveAll brings back all.
-  // It removes no step: that is for the policy of a branch. Pins and tags count
-  // as there. Unset: nothing leaves, and what has left stays away.
-  // kInvalidArgument without a remote, of rules that need functions, and with a
-  // remote_grace below a minute.
+  // It removes no step: that is for the policy of a branch. A pin or a tag
+  // keeps a step from being removed, not on the disk. Unset: nothing leaves,
+  // and what has left stays away. kInvalidArgument without a remote, of rules
+  // that need functions, and with a remote_grace below a minute.
   std::optional<Preservation> local_keep = std::nullopt;
 
   // Asked ten times a second, by any thread, while an open, a Refresh() or a
