@@ -2,6 +2,7 @@
 
 // The journal alone: what was written is read, whatever one copy suffers.
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -15,6 +16,9 @@
 #include "kv/journal/reader.h"
 #include "kv/journal/record.h"
 #include "kv/journal/writer.h"
+#include "tests/fault/fs.h"
+#include "tests/fault/plan.h"
+#include "tests/fault/runner.h"
 #include "tests/kv/fixture.h"
 
 namespace ckptree::kv {
@@ -311,6 +315,38 @@ TEST_F(JournalTest, ASessionNotesTheCommitThatItBeginsWith) {
     hashes_.clear();
     rows_.clear();
     blocks_.clear();
+  }
+}
+
+// Behind a sync of the second copy a power cut leaves no older note: the loss
+// of both copies has its name.
+TEST_F(JournalTest, TheNoteIsSyncedWithTheSecondCopy) {
+  const testing::SharedFaultCounts counts;
+  const std::string scratch = dir_ / "scratch";
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    SCOPED_TRACE(seed);
+    for (const std::string& folder : {scratch, Store() + "/journal"}) {
+      std::filesystem::remove_all(folder);
+      std::filesystem::create_directories(folder);
+    }
+    const testing::TrialResult cut =
+        testing::RunChild([&](const testing::TrialPipe&) {
+          const auto fs =
+              std::make_shared<testing::FaultFs>(scratch, counts.get());
+          options_.file_system = fs;
+          Begin();
+          for (int i = 0; i < 3; ++i) Write();
+          if (writer_->SyncSecond().ok()) fs->CutPower(seed);
+        });
+    ASSERT_TRUE(cut.killed) << cut.Text();
+    for (const Copy copy : {Copy::kA, Copy::kB}) {
+      std::filesystem::remove(PathOf(copy, 1));
+    }
+    ASSERT_OK_AND_ASSIGN(const JournalContent content, Read());
+    ASSERT_TRUE(content.noted.has_value());
+    EXPECT_EQ(content.noted->ordinal, 3);
+    ASSERT_EQ(content.lost.size(), 1);
+    EXPECT_EQ(content.lost[0].last, 3);
   }
 }
 
