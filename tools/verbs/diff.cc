@@ -211,7 +211,9 @@ Table DiffTable(Differences* found, bool values, const TableOptions& options) {
   AddNonFiniteColumns(&table);
   if (found->has_non_finite()) TitleNonFiniteColumns(&table);
   table.late_rows = found->size();
-  table.more_rows = [found](std::size_t* late_rows) -> absl::StatusOr<bool> {
+  // Written ones are kept: the last line is of all of them.
+  table.more_rows = [found](std::size_t,
+                            std::size_t* late_rows) -> absl::StatusOr<bool> {
     CKPTREE_ASSIGN_OR_RETURN(const bool more, found->Read());
     *late_rows = found->size();
     return more;
