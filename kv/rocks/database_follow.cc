@@ -275,9 +275,8 @@ absl::Status Database::Refresh() {
 }
 
 void Database::Impl::CatchUp(std::uint64_t version) {
-  if (mode == Mode::kReadWrite || mode == Mode::kReadSalvaged ||
-      far_tables != nullptr || version <= instance_version.load() ||
-      version > newest_version.load()) {
+  if (mode == Mode::kReadWrite || mode == Mode::kReadSalvaged || AllFar() ||
+      version <= instance_version.load() || version > newest_version.load()) {
     return;
   }
   // Held over I/O: see Refresh().
