@@ -148,6 +148,8 @@ class Database {
   // OK, or why blocks that are elsewhere cannot be looked at now.
   absl::Status FarAnswers() const;
   bool IsFar(schema::Space space, std::string_view key) const;
+  // Whether a file here has that record of kChunks, which may be damaged.
+  bool IsHere(std::string_view key) const;
   // Until each `true` had its `false`, nothing counts of far segments that was
   // fetched before.
   void DoubtFetched(bool doubt) const;

@@ -69,10 +69,7 @@ class Verifier {
     if (const absl::Status far = database_.FarAnswers(); !far.ok()) {
       far_answers_ = false;
       if (options_.level != Level::kQuick) {
-        // Who does not answer is no damage; a store that is gone is.
-        damage_.Add(absl::IsFailedPrecondition(far)
-                        ? Finding::Severity::kDamage
-                        : Finding::Severity::kWarning,
+        damage_.Add(Finding::Severity::kWarning,
                     absl::StrFormat("what is not on this disk was not looked "
                                     "at: %s",
                                     far.message()));

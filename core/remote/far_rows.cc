@@ -206,6 +206,16 @@ absl::Status FarRows::With(
     place.silent = status;
     place.until = kv::MonotonicNow() + kSilence;
   }
+  if (store.ok() && absl::IsNotFound(status)) {
+    const auto there =
+        (*store)->Head(kRemoteStoreName, kv::Call::Within(kAnswerTime));
+    if (!there.ok() || !there->has_value()) {
+      // Nobody's word on the segment.
+      status = absl::UnavailableError(
+          "there is no store: is that its address, and its file system "
+          "mounted?");
+    }
+  }
   const std::string name = NameOfFar(known.far.living.segment.segment);
   if (absl::IsNotFound(status)) {
     // Its row is here, so it is neither removed nor damaged here.

@@ -60,21 +60,18 @@ absl::Status CommitRows(kv::Database* database, kv::CommitRequest request) {
 
 absl::StatusOr<int> ForgetFarThatAreHere(kv::Database* database) {
   std::vector<std::string> keys;
-  std::optional<std::vector<kv::LiveFile>> files;
-  CKPTREE_RETURN_IF_ERROR(ScanRows(
-      *database, schema::Row::kFar,
-      [&](std::string_view key, std::string_view) -> absl::Status {
-        const auto fields = schema::DecodeFarKey(key);
-        if (!fields.has_value()) return absl::OkStatus();
-        if (!files.has_value()) {
-          CKPTREE_ASSIGN_OR_RETURN(files, SortedLiveFiles(*database));
-        }
-        const kv::LiveFile* const file = FileOfSegment(*files, *fields);
-        if (file != nullptr && !file->far && file->whole) {
-          keys.emplace_back(key);
-        }
-        return absl::OkStatus();
-      }));
+  CKPTREE_RETURN_IF_ERROR(
+      ScanRows(*database, schema::Row::kFar,
+               [&](std::string_view key, std::string_view) -> absl::Status {
+                 const auto fields = schema::DecodeFarKey(key);
+                 // By its last record: a file is there as a whole, or not at
+                 // all.
+                 if (fields.has_value() &&
+                     database->IsHere(schema::SegmentTableKey(*fields))) {
+                   keys.emplace_back(key);
+                 }
+                 return absl::OkStatus();
+               }));
   if (keys.empty()) return 0;
   kv::CommitRequest request;
   for (const std::string& key : keys) {
@@ -162,6 +159,7 @@ absl::Status LocalKeep::Run(const LivingSegments& living,
 absl::Status LocalKeep::BringBack(
     const std::vector<schema::SegmentKeyFields>& segments,
     const std::stop_token& stop) {
+  int back = 0;
   for (const schema::SegmentKeyFields& fields : segments) {
     if (stop.stop_requested()) break;
     CKPTREE_ASSIGN_OR_RETURN(
@@ -183,7 +181,25 @@ absl::Status LocalKeep::BringBack(
       status = CommitRows(context_.database, std::move(request));
       context_.far_rows->Load();
     });
+    // What is gone there, or damaged, keeps nothing else away.
+    if (absl::IsDataLoss(status) || absl::IsNotFound(status)) {
+      context_.logger->Log(
+          LogSeverity::kError, "remote",
+          absl::StrFormat(
+              "%s is to be kept here, and does not come back from "
+              "%s: %s",
+              schema::DescribeKey(Space::kRecords, schema::SegmentKey(fields)),
+              context_.store->address(), status.message()));
+      continue;
+    }
     if (!absl::IsAborted(status)) CKPTREE_RETURN_IF_ERROR(status);
+    ++back;
+  }
+  if (back > 0) {
+    context_.logger->Log(
+        LogSeverity::kInfo, "remote",
+        absl::StrFormat("%d segments came back to the disk from %s", back,
+                        context_.store->address()));
   }
   return absl::OkStatus();
 }

@@ -97,13 +97,12 @@ Replicator::~Replicator() { Stop(absl::ZeroDuration()).IgnoreError(); }
 void Replicator::Note(std::uint64_t ordinal, std::uint64_t version,
                       const kv::WriteBatch& batch) {
   const absl::MutexLock lock(&mu_);
-  bool ships = batch.operations().empty();
+  // Also where nothing else changed: the chain then says that the directory has
+  // no commit which was not shipped.
   for (const kv::WriteBatch::Operation& operation : batch.operations()) {
     if (IsOfTheDirectory(operation.space, operation.key)) continue;
     changed_.emplace(operation.space, operation.key);
-    ships = true;
   }
-  if (!ships) return;
   noted_ = ordinal;
   ceiling_ = std::max(ceiling_, version);
   if (version != 0) ordinal_of_[version] = ordinal;
@@ -377,7 +376,17 @@ absl::Duration Replicator::UntilIdleWork() const {
 absl::Status Replicator::LookAtEnd(const kv::Call& call) {
   CKPTREE_RETURN_IF_ERROR(chain_->ReadOn(
       [](const RemoteCommit&) { return absl::OkStatus(); }, call));
-  return chain_->fenced();
+  CKPTREE_RETURN_IF_ERROR(chain_->fenced());
+  // A folder that was made anew below its mount point has no end, either, but
+  // never has what was there before.
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<kv::ObjectInfo> opened,
+      store_->Head(RemoteCommitName(uuid_, chain_->era()), call));
+  if (opened.has_value()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrFormat(
+      "%s has no longer what was there when %s was opened: is its file system "
+      "mounted? Nothing leaves the disk",
+      store_->address(), directory_));
 }
 
 void Replicator::LetGo(const std::stop_token& stop) {

@@ -251,6 +251,19 @@ absl::Status Database::health() const {
   return impl_->watcher->health();
 }
 
+bool Database::IsHere(std::string_view key) const {
+  const absl::StatusOr<std::shared_ptr<Instance>> open = impl_->Reading();
+  return open.ok() && impl_->IsIn(**open, key);
+}
+
+bool Database::Impl::IsIn(const Instance& open, std::string_view key) const {
+  rocksdb::PinnableSlice value;
+  return !open.db()
+              ->Get(rocksdb::ReadOptions(), open.family(schema::Space::kChunks),
+                    key, &value)
+              .IsNotFound();
+}
+
 absl::StatusOr<std::vector<LiveFile>> Database::LiveFiles() const {
   return impl_->ListFiles(/*copies=*/false);
 }
@@ -288,12 +301,13 @@ absl::StatusOr<std::vector<LiveFile>> Database::Impl::ListFiles(
     entry.whole = size.ok() && *size == entry.bytes;
     live.push_back(std::move(entry));
   }
-  if (far_tables != nullptr && !copies) AddFarFiles(&live);
+  if (far_tables != nullptr && !copies) AddFarFiles(*open, &live);
   return live;
 }
 
 // Those that are not here as well.
-void Database::Impl::AddFarFiles(std::vector<LiveFile>* live) const {
+void Database::Impl::AddFarFiles(const Instance& open,
+                                 std::vector<LiveFile>* live) const {
   std::map<std::string_view, std::string_view> here;
   for (const LiveFile& file : *live) {
     if (file.space == schema::Space::kChunks && file.whole) {
@@ -301,9 +315,11 @@ void Database::Impl::AddFarFiles(std::vector<LiveFile>* live) const {
     }
   }
   std::vector<LiveFile> far = far_tables->LiveFiles();
-  std::erase_if(far, [&here](const LiveFile& file) {
+  std::erase_if(far, [&](const LiveFile& file) {
     const auto after = here.upper_bound(file.first_key);
-    return after != here.begin() && file.last_key <= std::prev(after)->second;
+    // A file of several segments may lack one between them.
+    return after != here.begin() && file.last_key <= std::prev(after)->second &&
+           IsIn(open, file.last_key);
   });
   std::move(far.begin(), far.end(), std::back_inserter(*live));
 }

@@ -289,6 +289,21 @@ void Database::Impl::CatchUp(std::uint64_t version) {
   }
 }
 
+// A writer lets files go to an object store, and takes them back: the row that
+// says so, or the file, may be newer than what is seen here. Once for each
+// commit: damage is met by each block.
+bool Database::Impl::LooksAgain() {
+  if (mode != Mode::kRead || far_tables == nullptr || options.all_far) {
+    return false;
+  }
+  // Held over I/O: see Refresh().
+  const absl::MutexLock hold(&refresh_mutex);
+  OpenReport ignored;
+  if (!OpenForReading(&ignored).ok()) return false;
+  const std::uint64_t now = newest_ordinal.load();
+  return std::exchange(looked_again, now) != now;
+}
+
 std::optional<std::string> Database::Impl::BlockInJournal(
     std::string_view key) {
   if (mode == Mode::kReadSalvaged) return std::nullopt;

@@ -59,7 +59,12 @@ struct Database::Impl {
   // database.cc: the files of the second copy of `leaves`, or all others that
   // hold segments.
   absl::StatusOr<std::vector<LiveFile>> ListFiles(bool copies) const;
-  void AddFarFiles(std::vector<LiveFile>* live) const;
+  void AddFarFiles(const Instance& open, std::vector<LiveFile>* live) const;
+  // Of kChunks, in the files here.
+  bool IsIn(const Instance& open, std::string_view key) const;
+  // database_follow.cc: a block of kChunks could not be read: true where it may
+  // be in another place by now, and is to be looked for again.
+  bool LooksAgain();
   // What rows are read from, of one moment.
   struct RowView {
     std::shared_ptr<Instance> instance;
@@ -204,6 +209,8 @@ struct Database::Impl {
   // The highest version whose files the instance of a reader surely has.
   std::atomic<std::uint64_t> instance_version = 0;
   std::atomic<std::uint64_t> newest_version = 0;
+  // The commit that it had seen when it looked again last.
+  std::optional<std::uint64_t> looked_again ABSL_GUARDED_BY(refresh_mutex);
   absl::Mutex files_mutex;
   absl::Mutex commit_mutex;
   // Set before `writable` is.

@@ -103,6 +103,9 @@ absl::StatusOr<Value> Database::Read(schema::Space space,
   if (rows && impl_->ReadRowsFromJournal(value.status())) {
     value = ReadOnce(space, key);
   }
+  if (space == schema::Space::kChunks && !value.ok() && impl_->LooksAgain()) {
+    value = ReadOnce(space, key);
+  }
   return value;
 }
 

@@ -270,6 +270,122 @@ TEST_F(LocalKeepTest, AStepThatIsRemovedTakesItsRowsAlong) {
   EXPECT_THAT(FarRows(), IsEmpty());
 }
 
+// What stands on both sides of segments that left is never merged: a file from
+// the first to the last would seem to have them.
+TEST_F(LocalKeepTest, CollectionBesideWhatLeftMergesNothingAroundIt) {
+  {
+    Store store = Store::Open(Directory(), Remote(CustomSteps{{1, 6}})).value();
+    const Bytes constant = RandomBytes(kLargeSave / 2, 1000);
+    for (std::int64_t step = 1; step <= 8; ++step) {
+      const Bytes own = RandomBytes(kLargeSave, step);
+      const Bytes shared = RandomBytes(kLargeSave / 2, 2000 + (step + 2) / 3);
+      StepBuilder builder = store.Begin(step);
+      builder.Put("params/w", Uint8s(own))
+          .Put("shared", Uint8s(shared))
+          .Put("constant", Uint8s(constant));
+      ASSERT_TRUE(std::move(builder).Commit().WaitCommitted(kLong).ok());
+    }
+    ASSERT_TRUE(store.Close().ok());
+  }
+  const std::size_t far = FarRows().size();
+  ASSERT_GT(far, 3u);
+  for (int opens = 0; opens < 2; ++opens) {
+    Store store = Store::Open(Directory(), Remote(CustomSteps{{1, 6}})).value();
+    if (opens == 0) {
+      ASSERT_TRUE(store.Delete(1).ok());
+      ASSERT_TRUE(store.Delete(6).ok());
+      const CollectReport report =
+          store.Collect({.min_dead_fraction = 0}).value();
+      EXPECT_GT(report.files_rewritten, 0);
+    }
+    for (const std::int64_t step : {2, 3, 4, 5, 7, 8}) {
+      ExpectStep(store, step, kLargeSave);
+    }
+    ExpectWhole(store);
+    ASSERT_TRUE(store.Close().ok());
+  }
+  Store reader = Store::Open(Directory(), ReadOnly()).value();
+  for (const std::int64_t step : {2, 3, 4, 5, 7, 8}) {
+    ExpectStep(reader, step, kLargeSave);
+  }
+  ExpectWhole(reader);
+}
+
+// A share that goes away and comes back, and a folder in its place meanwhile.
+TEST_F(LocalKeepTest, AFolderInPlaceOfTheRemoteGetsNothing) {
+  Store store = Store::Open(Directory(), Remote(LatestN{2})).value();
+  for (std::int64_t step = 1; step <= 3; ++step) {
+    SaveStep(store, step, kLargeSave);
+  }
+  ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+  Hide();
+  for (std::int64_t step = 4; step <= 9; ++step) {
+    SaveStep(store, step, kLargeSave);
+    store.WaitReplicated(absl::Milliseconds(200)).IgnoreError();
+  }
+  store.Close().IgnoreError();
+  fs::remove_all(Bucket());
+  Show();
+  Store reader = Store::Open(Directory(), ReadOnly()).value();
+  ExpectSteps(reader, 1, 9);
+}
+
+// Who reads while segments leave and come back looks again.
+TEST_F(LocalKeepTest, NewReadersBesideItMeetNoDamage) {
+  Save(1, 5, std::nullopt);
+  std::atomic<bool> done = false;
+  std::jthread trains([&] {
+    for (int i = 0; i < 6; ++i) {
+      Store store =
+          Store::Open(Directory(), Remote(i % 2 == 0 ? Preservation(LatestN{1})
+                                                     : PreserveAll{}))
+              .value();
+      EXPECT_TRUE(store.Close().ok());
+    }
+    done = true;
+  });
+  int looks = 0;
+  while (!done) {
+    Store reader = Store::Open(Directory(), ReadOnly()).value();
+    ExpectSteps(reader, 1, 5);
+    ++looks;
+  }
+  EXPECT_GT(looks, 0);
+}
+
+// A directory of which all was shipped is behind, and not diverged.
+TEST_F(LocalKeepTest, WhatLeftIsNoCommitThatWasNotShipped) {
+  Save(1, 3);
+  {
+    StoreOptions options = Remote(std::nullopt);
+    Store second = Store::Open(folder_ / "second", options).value();
+    SaveStep(second, 4, kLargeSave);
+    ASSERT_TRUE(second.Close().ok());
+  }
+  const absl::StatusOr<Store> behind = Store::Open(Directory(), Remote());
+  EXPECT_THAT(std::string(behind.status().message()),
+              HasSubstr("after this directory was shipped, all of it"));
+}
+
+// One that does not come back keeps no other away.
+TEST_F(LocalKeepTest, OneBadObjectKeepsNoOtherAway) {
+  Save(1, 4);
+  std::vector<fs::path> objects = ObjectsOf(Bucket(), "segment");
+  std::sort(objects.begin(), objects.end());
+  const std::size_t away = FarRows().size();
+  ASSERT_GT(away, 3u);
+  // Of the first version: its name says so.
+  for (const fs::path& object : objects) {
+    if (object.filename().string().starts_with("1-1-0-3-0-")) {
+      fs::remove(object);
+    }
+  }
+  TakeSaid();
+  Save(5, 5, PreserveAll{});
+  EXPECT_EQ(FarRows().size(), 1u);
+  EXPECT_THAT(TakeSaid(), Contains(HasSubstr("does not come back")));
+}
+
 // Rule g: what a crash left between the row and the drop.
 TEST_F(LocalKeepTest, AFileBesideItsFarRowCounts) {
   Save(1, 2, std::nullopt);
