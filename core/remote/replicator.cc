@@ -415,17 +415,35 @@ void Replicator::Clean(const std::stop_token& stop) {
 }
 
 void Replicator::NoteLost(const std::vector<std::string>& lost) {
-  if (lost.empty()) return;
+  std::vector<std::string> here;
+  std::vector<std::string> nowhere;
+  for (const std::string& key : lost) {
+    const auto fields = schema::DecodeSegmentKey(key);
+    const bool left = fields.has_value() &&
+                      !database_->IsHere(schema::SegmentTableKey(*fields)) &&
+                      fields->space == Space::kChunks;
+    (left ? nowhere : here).push_back(key);
+  }
+  if (!nowhere.empty()) {
+    logger_->Log(
+        LogSeverity::kError, "remote",
+        absl::StrFormat("%s: %d segments are gone, or have another size, which "
+                        "are not in %s either (%s): what needs them cannot be "
+                        "read; `ckptree verify` names it",
+                        address(), nowhere.size(), directory_,
+                        schema::DescribeKey(Space::kRecords, nowhere.front())));
+  }
+  if (here.empty()) return;
   logger_->Log(
       LogSeverity::kError, "remote",
       absl::StrFormat("%s: %d segments that steps need are missing or have "
                       "another size (%s): somebody deleted or cut them. They "
                       "are uploaded again, from %s, with the next save",
-                      address(), lost.size(),
-                      schema::DescribeKey(Space::kRecords, lost.front()),
+                      address(), here.size(),
+                      schema::DescribeKey(Space::kRecords, here.front()),
                       directory_));
   const absl::MutexLock lock(&mu_);
-  for (const std::string& key : lost) {
+  for (const std::string& key : here) {
     lost_.insert(key);
     changed_.emplace(Space::kRecords, key);
   }
