@@ -77,6 +77,8 @@ struct LiveFile {
   std::uint64_t bytes = 0;    // As the MANIFEST says.
   std::uint64_t entries = 0;  // 0 where it was not read since the open.
   bool whole = true;          // On disk with that size.
+  // It is elsewhere alone: `path` is the name that it has there.
+  bool far = false;
 };
 
 // What open found; given to the check of step 5.
@@ -138,8 +140,16 @@ class Database {
   const OpenReport& report() const;
   std::string staging_directory() const;  // <store>/staging
 
-  // Its segments are elsewhere (Options::far): a read of a block is a request.
+  // All its segments are elsewhere (Options::far): a read of a block is a
+  // request.
   bool reads_far() const;
+  // Whether some are; whether a read of that block is a request.
+  bool any_far() const;
+  // OK, or why blocks that are elsewhere cannot be looked at now.
+  absl::Status FarAnswers() const;
+  bool IsFar(schema::Space space, std::string_view key) const;
+  // Whether a file here has that record of kChunks, which may be damaged.
+  bool IsHere(std::string_view key) const;
   // Until each `true` had its `false`, nothing counts of far segments that was
   // fetched before.
   void DoubtFetched(bool doubt) const;
@@ -230,6 +240,7 @@ class Database {
       absl::FunctionRef<bool(std::string_view value)> accept,
       bool spares = true) const;
   // [begin, end); an empty `end` is no bound. `readahead_bytes` 0: the default.
+  // Where some segments are elsewhere, of kChunks one segment at a time.
   // kv's own keys, from ff on, are not among the rows of kRecords and kSmall.
   absl::StatusOr<Iterator> Scan(schema::Space space, std::string_view begin,
                                 std::string_view end,

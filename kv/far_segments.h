@@ -45,14 +45,16 @@ struct FarSegment {
 };
 using FarSegmentPtr = std::shared_ptr<const FarSegment>;
 
-// All segments of a database that is opened to read. None of them is changed;
-// some may come, and go once no row names them.
+// Segments of a database that are elsewhere (Options::far). None of them is
+// changed; some may come, and go once no row names them.
 //
 // Thread-safe.
 class FarSegments {
  public:
   virtual ~FarSegments() = default;
 
+  // False: there is none now. Quick.
+  virtual bool any() = 0;
   // Those there are now.
   virtual std::vector<FarSegmentPtr> List() = 0;
   // The one in whose range `key` is; null: there is none.
@@ -76,6 +78,8 @@ class FarSegments {
   // Until each `true` had its `false`, Fetch() fetches what was kept before,
   // too, and says what is wrong with what is there.
   virtual void Doubt(bool doubt) = 0;
+  // OK, or why what is elsewhere cannot be looked at now.
+  virtual absl::Status Answers() { return absl::OkStatus(); }
   // Reads all of it and compares it with its digest, past what is here.
   virtual absl::Status Check(const FarSegment& segment) = 0;
 };

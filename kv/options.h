@@ -51,9 +51,12 @@ struct Options {
   // told once that a name is missing may go on believing it for a while.
   bool shared_folder = false;
 
-  // kRead: where all its segments are, if they are not in the directory. Null:
-  // they are.
+  // Where segments are that are not in the directory. Null: all are.
   std::shared_ptr<FarSegments> far;
+  // kRead: true where none of its segments is in the directory. Else `far` has
+  // some of kChunks, as rows of the directory say, and one that is here, too,
+  // is read here where it cannot be read there.
+  bool all_far = false;
 
   // Where segments of the directory are, too: who looks for a block of kChunks
   // that no file here gives finds it there. Null: nowhere.

@@ -67,6 +67,8 @@ std::string_view Name(RecordKind kind) {
       return "request";
     case RecordKind::kStoreAnswer:
       return "answer";
+    case RecordKind::kFarSegment:
+      return "far segment";
     case RecordKind::kRemoteStore:
       return "remote store";
     case RecordKind::kRemoteCommit:

@@ -39,6 +39,7 @@ enum class RecordKind : std::uint8_t {
   kRankMail = 19,
   kStoreRequest = 20,  // In `requests` only, as the next one.
   kStoreAnswer = 21,
+  kFarSegment = 22,
   kRemoteStore = 32,  // In object stores only, as the next four.
   kRemoteCommit = 33,
   kRemoteRows = 34,

@@ -32,6 +32,15 @@ bool Is(Row row, std::size_t size, std::string_view key) {
   return key.size() == size && key[0] == static_cast<char>(row);
 }
 
+std::optional<SegmentKeyFields> SegmentIn(Row row, std::string_view key) {
+  if (!Is(row, 13, key)) return std::nullopt;
+  const auto space = static_cast<Space>(key[11]);
+  if (space != Space::kLeaves && space != Space::kChunks) return std::nullopt;
+  return SegmentKeyFields{base::ReadBig<std::uint64_t>(key, 1),
+                          base::ReadBig<std::uint16_t>(key, 9), space,
+                          static_cast<std::uint8_t>(key[12])};
+}
+
 // Every key that starts with `prefix`.
 KeyRange PrefixRange(std::string prefix) {
   KeyRange range{prefix, std::move(prefix)};
@@ -76,6 +85,16 @@ std::string SegmentKey(std::uint64_t version, std::uint16_t part, Space space,
                 builder);
 }
 
+std::string SegmentKey(const SegmentKeyFields& segment) {
+  return SegmentKey(segment.version, segment.part, segment.space,
+                    segment.builder);
+}
+
+std::string FarKey(const SegmentKeyFields& segment) {
+  return RowKey(Row::kFar, segment.version, segment.part,
+                static_cast<std::uint8_t>(segment.space), segment.builder);
+}
+
 std::string CommitKey(std::uint64_t ordinal) {
   return RowKey(Row::kCommit, ordinal);
 }
@@ -107,12 +126,13 @@ std::optional<StepKeyFields> DecodeStepKey(std::string_view key) {
 }
 
 std::optional<SegmentKeyFields> DecodeSegmentKey(std::string_view key) {
-  if (!Is(Row::kSegment, 13, key)) return std::nullopt;
-  const auto space = static_cast<Space>(key[11]);
-  if (space != Space::kLeaves && space != Space::kChunks) return std::nullopt;
-  return SegmentKeyFields{base::ReadBig<std::uint64_t>(key, 1),
-                          base::ReadBig<std::uint16_t>(key, 9), space,
-                          static_cast<std::uint8_t>(key[12])};
+  return SegmentIn(Row::kSegment, key);
+}
+
+std::optional<SegmentKeyFields> DecodeFarKey(std::string_view key) {
+  const auto fields = SegmentIn(Row::kFar, key);
+  return fields.has_value() && fields->space == Space::kChunks ? fields
+                                                               : std::nullopt;
 }
 
 std::optional<std::uint64_t> DecodeVersionKey(Row row, std::string_view key) {

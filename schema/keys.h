@@ -43,9 +43,13 @@ struct SegmentKeyFields {
   Space space;
   std::uint8_t builder;
 };
+std::string SegmentKey(const SegmentKeyFields& segment);
+// Of the row that says that a segment of this directory is elsewhere.
+std::string FarKey(const SegmentKeyFields& segment);
 // Each decoder accepts exactly what its encoder makes.
 std::optional<StepKeyFields> DecodeStepKey(std::string_view key);
 std::optional<SegmentKeyFields> DecodeSegmentKey(std::string_view key);
+std::optional<SegmentKeyFields> DecodeFarKey(std::string_view key);
 // Keys whose only field is a version or ordinal.
 std::optional<std::uint64_t> DecodeVersionKey(Row row, std::string_view key);
 std::optional<std::uint32_t> DecodeBranchKey(std::string_view key);

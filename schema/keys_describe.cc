@@ -90,6 +90,13 @@ std::string DescribeRow(std::string_view key) {
       const auto branch = DecodeSettingsKey(key);
       return branch ? absl::StrFormat("settings of branch %d", *branch) : "";
     }
+    case Row::kFar:
+      if (const auto fields = DecodeFarKey(key)) {
+        return absl::StrFormat("far segment v%d part %d %s builder %d",
+                               fields->version, fields->part,
+                               SpaceName(fields->space), fields->builder);
+      }
+      return "";
   }
   return "";
 }

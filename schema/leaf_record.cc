@@ -261,24 +261,28 @@ absl::Status CheckLength(const LeafRecord& record) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<LeafRecord> Decode(std::string_view body, pb::LeafRecord* in) {
+// Sets all of `record`, whatever was in it.
+absl::Status Decode(std::string_view body, pb::LeafRecord* in,
+                    LeafRecord* record) {
   if (!in->ParseFromArray(body.data(), static_cast<int>(body.size()))) {
     return LeafFault("the body does not parse");
   }
-  LeafRecord record;
-  record.since_version = in->since_version();
-  record.since_step = in->since_step();
-  record.byte_length = in->byte_length();
-  record.is_inline = in->has_inline_value();
-  if (record.is_inline) record.inline_value = in->inline_value();
-  if (record.since_version == 0) return LeafFault("it is since version 0");
+  record->since_version = in->since_version();
+  record->since_step = in->since_step();
+  record->byte_length = in->byte_length();
+  record->is_inline = in->has_inline_value();
+  if (record->is_inline) {
+    record->inline_value = in->inline_value();
+  } else {
+    record->inline_value.clear();
+  }
+  if (record->since_version == 0) return LeafFault("it is since version 0");
   for (const auto decode : {DecodeChunks, DecodeBoxes, DecodeStatistics}) {
-    if (absl::Status status = decode(*in, &record); !status.ok()) {
+    if (absl::Status status = decode(*in, record); !status.ok()) {
       return status;
     }
   }
-  if (absl::Status status = CheckLength(record); !status.ok()) return status;
-  return record;
+  return CheckLength(*record);
 }
 
 // What the digest of a value begins with; the digests of its chunks follow.
@@ -383,16 +387,25 @@ void EncodeLeafRecord(const LeafRecord& record, std::string* out) {
   AppendEnvelope(RecordKind::kLeafRecord, body, out);
 }
 
-absl::StatusOr<LeafRecord> DecodeLeafRecord(std::string_view bytes) {
+absl::Status DecodeLeafRecordInto(std::string_view bytes, LeafRecord* record) {
   const absl::StatusOr<std::string_view> body =
       OpenEnvelope(RecordKind::kLeafRecord, bytes);
   if (!body.ok()) return body.status();
   if (body->size() > kScratchBytes) {
     pb::LeafRecord message;
-    return Decode(*body, &message);
+    return Decode(*body, &message, record);
   }
   thread_local pb::LeafRecord scratch;
-  return Decode(*body, &scratch);
+  return Decode(*body, &scratch, record);
+}
+
+absl::StatusOr<LeafRecord> DecodeLeafRecord(std::string_view bytes) {
+  LeafRecord record;
+  if (absl::Status status = DecodeLeafRecordInto(bytes, &record);
+      !status.ok()) {
+    return status;
+  }
+  return record;
 }
 
 }  // namespace ckptree::schema

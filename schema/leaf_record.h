@@ -90,6 +90,9 @@ void EncodeLeafRecord(const LeafRecord& record, std::string* out);
 // Checks everything that can be checked without the tree: sizes, ranks, counts,
 // places, overflow. kDataLoss with the fault.
 absl::StatusOr<LeafRecord> DecodeLeafRecord(std::string_view bytes);
+// The same into memory that is used again: for the one that decodes many and
+// keeps none. After an error `record` is of no use.
+absl::Status DecodeLeafRecordInto(std::string_view bytes, LeafRecord* record);
 
 }  // namespace ckptree::schema
 

@@ -169,12 +169,24 @@ absl::StatusOr<RemoteRowsObject> DecodeRowsObject(
                           base::Digest::FromBytes(in.digest())};
 }
 
+void EncodeLiving(const RemoteLiving& living, pb::RemoteLiving* out) {
+  EncodeSegment(living.segment, out->mutable_segment());
+  out->set_era(living.era);
+}
+
+absl::StatusOr<RemoteLiving> DecodeLiving(RecordKind kind,
+                                          const pb::RemoteLiving& in) {
+  RemoteLiving living;
+  CKPTREE_ASSIGN_OR_RETURN(living.segment, DecodeSegment(kind, in.segment()));
+  if (in.era() == 0) return Fault(kind, "a segment of no era");
+  living.era = in.era();
+  return living;
+}
+
 void EncodeRun(const RemoteRun& run, pb::RemoteRun* out) {
   for (const RemoteRow& row : run.rows) EncodeRow(row, out->add_rows());
   for (const RemoteLiving& living : run.segments) {
-    pb::RemoteLiving* const one = out->add_segments();
-    EncodeSegment(living.segment, one->mutable_segment());
-    one->set_era(living.era);
+    EncodeLiving(living, out->add_segments());
   }
 }
 
@@ -189,15 +201,34 @@ absl::StatusOr<RemoteRun> DecodeRun(RecordKind kind, const pb::RemoteRun& in) {
     }
   }
   for (const pb::RemoteLiving& living : in.segments()) {
-    CKPTREE_ASSIGN_OR_RETURN(RemoteSegment segment,
-                             DecodeSegment(kind, living.segment()));
-    if (living.era() == 0) return Fault(kind, "a segment of no era");
-    run.segments.push_back({std::move(segment), living.era()});
+    CKPTREE_ASSIGN_OR_RETURN(RemoteLiving decoded, DecodeLiving(kind, living));
+    run.segments.push_back(std::move(decoded));
   }
   return run;
 }
 
 }  // namespace
+
+std::string EncodeFarSegment(const FarSegment& far) {
+  pb::FarSegment out;
+  EncodeLiving(far.living, out.mutable_living());
+  out.set_address(far.address);
+  return Envelope(RecordKind::kFarSegment, out.SerializeAsString());
+}
+
+absl::StatusOr<FarSegment> DecodeFarSegment(std::string_view bytes) {
+  constexpr RecordKind kKind = RecordKind::kFarSegment;
+  pb::FarSegment in;
+  CKPTREE_RETURN_IF_ERROR(ParseEnvelope(kKind, bytes, &in));
+  FarSegment far;
+  CKPTREE_ASSIGN_OR_RETURN(far.living, DecodeLiving(kKind, in.living()));
+  if (far.living.segment.segment.space != Space::kChunks) {
+    return Fault(kKind, "a segment that is never elsewhere");
+  }
+  if (in.address().empty()) return Fault(kKind, "it has no address");
+  far.address = in.address();
+  return far;
+}
 
 std::string EncodeRemoteStore(const RemoteStore& store) {
   pb::RemoteStore out;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // What stands in an object store beside segments: which store it is of, its
-// commits, rows that are too many for a commit, and indexes of all rows.
+// commits, rows that are too many for a commit, and indexes of all rows; and
+// what a directory says of a segment that is there alone.
 
 #ifndef CKPTREE_SCHEMA_REMOTE_RECORD_H_
 #define CKPTREE_SCHEMA_REMOTE_RECORD_H_
@@ -99,6 +100,12 @@ struct RemoteLiving {
   std::uint64_t era = 0;
 };
 
+// A segment of a directory that is in the object store of that address alone.
+struct FarSegment {
+  RemoteLiving living;  // Of kChunks.
+  std::string address;  // Not empty.
+};
+
 // What commits behind each other come to, or a piece of that.
 struct RemoteRun {
   std::vector<RemoteRow> rows;         // Ascending by space and key.
@@ -146,6 +153,8 @@ struct RemoteIndex {
   std::vector<std::string> rows_objects;  // Names that commits list.
 };
 
+std::string EncodeFarSegment(const FarSegment& far);
+absl::StatusOr<FarSegment> DecodeFarSegment(std::string_view bytes);
 std::string EncodeRemoteStore(const RemoteStore& store);
 absl::StatusOr<RemoteStore> DecodeRemoteStore(std::string_view bytes);
 std::string EncodeRemoteRows(const std::vector<RemoteRow>& rows);

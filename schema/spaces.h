@@ -49,6 +49,7 @@ enum class Row : std::uint8_t {
   kTag = 0x0a,       // name -> TagRecord
   kPin = 0x0b,       // version -> PinRecord
   kSettings = 0x0c,  // branch -> BranchSettings
+  kFar = 0x0d,       // as of a segment -> FarSegment
 };
 
 }  // namespace ckptree::schema

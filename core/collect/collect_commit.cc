@@ -130,6 +130,12 @@ absl::StatusOr<CollectCommit> CollectBatch::Finish() {
     }
     batch.Delete(Space::kRecords, key);
     const auto fields = schema::DecodeSegmentKey(key);
+    CKPTREE_ASSIGN_OR_RETURN(
+        const std::optional<std::string> far,
+        database_.Get(Space::kRecords, schema::FarKey(*fields)));
+    if (far.has_value()) {
+      batch.Delete(Space::kRecords, schema::FarKey(*fields));
+    }
     const schema::KeyRange range =
         schema::BlocksOfSegment(fields->version, fields->part, fields->builder);
     commit_.dead_segments.push_back({fields->space, {range.begin, range.end}});

@@ -88,7 +88,7 @@ std::uint64_t Entries(const SegmentFile& file) {
 
 // By the index of the file, which says what each value takes.
 double ShareOfLiving(const kv::Database& database, const SegmentFile& file) {
-  if (file.file.space != Space::kChunks || file.damaged ||
+  if (file.file.space != Space::kChunks || file.damaged || file.far ||
       file.live_bytes == 0) {
     return 1;
   }
@@ -228,6 +228,7 @@ absl::StatusOr<std::vector<SegmentFile>> ListSegmentFiles(
     entry.damaged = !file.whole || !last.has_value();
     entry.in_flight =
         in_flight != 0 && last.has_value() && last->version >= in_flight;
+    entry.far = file.far;
     entry.file = std::move(file);
     files.push_back(std::move(entry));
   }
@@ -247,7 +248,7 @@ absl::StatusOr<std::vector<SegmentFile>> ListSegmentFiles(
         first.has_value() && last.has_value() &&
         (first->version != last->version || first->part != last->part ||
          schema::BuilderOf(first->n) != schema::BuilderOf(last->n));
-    if (!some_died || file.damaged || file.in_flight) continue;
+    if (!some_died || file.damaged || file.in_flight || file.far) continue;
     CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t there,
                              database.CountEntries(file.file));
     const std::uint64_t alive = Entries(file);
@@ -277,7 +278,8 @@ std::vector<std::string> LivingBlocks(const SegmentFile& file) {
 
 bool WorthPacking(const kv::Database& database, const SegmentFile& file,
                   std::uint64_t code_up_to) {
-  if (file.file.space != Space::kChunks || file.damaged || file.in_flight) {
+  if (file.file.space != Space::kChunks || file.damaged || file.in_flight ||
+      file.far) {
     return false;
   }
   std::vector<std::string> keys = LivingBlocks(file);
@@ -314,7 +316,8 @@ std::vector<RewriteGroup> ChooseRewrites(const std::vector<SegmentFile>& files,
   if (limits.min_dead_fraction >= 1) return {};
   std::size_t small = 0;
   for (const SegmentFile& file : files) {
-    small += file.file.bytes < kSmallFileBytes && !file.damaged ? 1 : 0;
+    small +=
+        file.file.bytes < kSmallFileBytes && !file.damaged && !file.far ? 1 : 0;
   }
   std::size_t too_many = small > kManyFiles ? small - kFewFiles : 0;
 
@@ -342,7 +345,7 @@ std::vector<RewriteGroup> ChooseRewrites(const std::vector<SegmentFile>& files,
     dirty = 0;
   };
   for (const SegmentFile& file : files) {
-    const bool closed = file.damaged || file.in_flight;
+    const bool closed = file.damaged || file.in_flight || file.far;
     const bool is_dirty = !closed && worth_it(file);
     const bool is_small =
         !closed && too_many > 0 && file.file.bytes < kSmallFileBytes;

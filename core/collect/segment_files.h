@@ -34,6 +34,9 @@ struct SegmentFile {
   double share = 1;
   bool damaged = false;
   bool in_flight = false;  // Of a save that is not committed yet.
+  // Elsewhere alone. It stands between its neighbours: a file that was merged
+  // of them would seem to have what is in it, too.
+  bool far = false;
 };
 
 // Ascending by space and key. `version_in_flight` is asked after the files were

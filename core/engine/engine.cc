@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "ckptree/version.h"
+#include "core/engine/option_check.h"
 #include "core/engine/request_execution.h"
 #include "core/process/clock.h"
 #include "core/process/engine_thread.h"
@@ -32,56 +33,6 @@ using schema::Space;
 // How often an open goes back and forth between "is there" and "is not", beside
 // others that create the store, and how often a reader looks at damage again.
 constexpr int kAttempts = 16;
-
-absl::Status CheckOptions(const StoreOptions& options) {
-  if (options.chunk_bytes < (64 << 10) ||
-      options.chunk_bytes > static_cast<std::size_t>(schema::kMaxChunkBytes)) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("chunk_bytes is %d: 64 KiB to 16 MiB are possible",
-                        options.chunk_bytes));
-  }
-  if (options.threads < 0 || options.threads > 1024) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "threads is %d: 0 (one per processor) to 1024", options.threads));
-  }
-  if (options.max_saves_in_flight < 1) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "max_saves_in_flight is %d: 1 or more", options.max_saves_in_flight));
-  }
-  if ((options.permissions & ~0666) != 0 ||
-      (options.permissions & 0600) != 0600) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "permissions are %#o: 0600 to 0666, whatever their owner may do",
-        options.permissions));
-  }
-  if ((options.host_allocator.allocate == nullptr) !=
-      (options.host_allocator.free == nullptr)) {
-    return absl::InvalidArgumentError(
-        "host_allocator has one function of two: set both of allocate and "
-        "free, or none");
-  }
-  CKPTREE_RETURN_IF_ERROR(CheckClock());
-  if (options.read_only && options.create_if_missing) {
-    return absl::InvalidArgumentError(
-        "a store opened read only cannot be created: drop one of "
-        "create_if_missing and read_only");
-  }
-  const bool of_remote = !options.remote.empty();
-  if (of_remote && options.read_only) {
-    return absl::InvalidArgumentError(
-        "a remote is what a store that is opened for writing ships to: drop "
-        "one of remote and read_only");
-  }
-  const StoreOptions usual;
-  if (!of_remote && (options.durable != usual.durable || options.take_over ||
-                     options.remote_timeout != usual.remote_timeout ||
-                     options.remote_grace != usual.remote_grace)) {
-    return absl::InvalidArgumentError(
-        "durable, take_over, remote_timeout and remote_grace are of a remote, "
-        "and there is none: set remote, or leave them out");
-  }
-  return absl::OkStatus();
-}
 
 // Of the arena: more than there are processors would only take turns on them.
 int Slots(int threads) {
@@ -108,8 +59,8 @@ Engine::Engine(std::string directory, StoreOptions options)
                                         : DefaultStagingBytes(),
             options_.host_allocator),
       arena_(std::make_unique<tbb::task_arena>(Slots(options_.threads))),
-      save_arena_(
-          std::make_unique<tbb::task_arena>(arena_->max_concurrency())) {
+      save_arena_(std::make_unique<tbb::task_arena>(arena_->max_concurrency())),
+      far_rows_(NewFarRows()) {
   kv::NoteUse();
 }
 
@@ -121,6 +72,7 @@ Engine::~Engine() {
 
 kv::Options Engine::KvOptions(const EngineOptions& options) const {
   kv::Options kv_options = PlainKvOptions(options);
+  if (!kv_options.all_far) kv_options.far = far_rows_;
   kv_options.log = [this](kv::Severity severity, std::string_view text) {
     logger_.Log(severity == kv::Severity::kInfo      ? LogSeverity::kInfo
                 : severity == kv::Severity::kWarning ? LogSeverity::kWarning
@@ -287,6 +239,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenSalvaged(
 absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
                            const kv::Options& kv_options) {
   database_ = std::move(database);
+  far_rows_->Begin(database_.get(), store_.uuid);
   kv_options_ = kv_options;
   retention_ =
       std::make_unique<Retention>(database_.get(), &catalog_, arena_.get());
@@ -324,6 +277,7 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
                                 store_.format, schema::kFormatNumber));
     store_.format = schema::kFormatNumber;
   }
+  CKPTREE_RETURN_IF_ERROR(ForgetFarThatAreHere());
   CKPTREE_ASSIGN_OR_RETURN(const int unlisted,
                            DropUnlistedFiles(database_.get()));
   if (unlisted > 0) {
@@ -404,6 +358,7 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
     return ExecuteRequest(requested, request, cancelled);
   };
   requests_ = std::make_unique<RequestServer>(std::move(server));
+  if (replicator_ != nullptr) BeginKeeping();
   return absl::OkStatus();
 }
 

@@ -31,6 +31,7 @@
 #include "core/policy/retention.h"
 #include "core/process/logger.h"
 #include "core/remote/address_cache.h"
+#include "core/remote/far_rows.h"
 #include "core/remote/replicator.h"
 #include "core/save/coding_choice.h"
 #include "core/save/part_memory.h"
@@ -126,6 +127,8 @@ class Engine {
                                  std::vector<std::string>* damage) const;
   // Of such a store: see CheckIndexes().
   absl::Status CheckIndexesThere(std::vector<std::string>* found) const;
+  // Of segments of the directory that are elsewhere alone.
+  std::uint64_t FarBytes();
   Replicator* replicator() { return replicator_.get(); }  // Null: no remote.
   // Refresh() of an address, which else waits as long as that may take, ends
   // with kCancelled where it is silent for so long. Before it is shared.
@@ -170,6 +173,10 @@ class Engine {
   // Of Start(): moves a directory that holds nothing aside where another store
   // is at its remote.
   absl::Status BeginShipping(std::uint64_t highest_version);
+  void BeginKeeping();  // By local_keep.
+  static std::shared_ptr<FarRows> NewFarRows();
+  // Of segments of which the rows say that they are elsewhere.
+  absl::Status ForgetFarThatAreHere();
   // Start(); removes what was moved aside by it, and then says so.
   static absl::StatusOr<std::shared_ptr<Engine>> Started(
       std::shared_ptr<Engine> engine, std::unique_ptr<kv::Database> database,
@@ -215,7 +222,9 @@ class Engine {
   CachedStore cached_;                      // The directory of an address.
   std::shared_ptr<RemoteTrouble> trouble_;  // Of an address.
   absl::Duration patience_ = absl::InfiniteDuration();  // Likewise.
-  std::shared_ptr<Replicator> replicator_;  // Outlives the database.
+  // Of a directory. Outlives the database, as the next one.
+  const std::shared_ptr<FarRows> far_rows_;
+  std::shared_ptr<Replicator> replicator_;
   std::unique_ptr<kv::Database> database_;  // Outlives writer_ and trees_.
   std::unique_ptr<Retention> retention_;
   std::unique_ptr<CatalogCommits> commits_;

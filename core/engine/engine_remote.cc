@@ -3,9 +3,12 @@
 // Of an engine: what has to do with an object store.
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -18,11 +21,14 @@
 #include "base/status_macros.h"
 #include "core/engine/engine.h"
 #include "core/remote/address_cache.h"
+#include "core/remote/far_rows.h"
 #include "core/remote/index_check.h"
+#include "core/remote/local_keep.h"
 #include "core/verify/unnamed_versions.h"
 #include "core/version/open_check.h"
 #include "kv/conditional_put.h"
 #include "kv/file_system.h"
+#include "kv/object_store.h"
 #include "kv/store_directory.h"
 
 namespace ckptree::internal {
@@ -48,7 +54,46 @@ kv::Options Engine::PlainKvOptions(const EngineOptions& options) {
   kv_options.index_is_whole = AllSegmentsAreThere;
   kv_options.permissions = options.store.permissions;
   kv_options.far = options.far;
+  kv_options.all_far = options.far != nullptr;
   return kv_options;
+}
+
+std::shared_ptr<FarRows> Engine::NewFarRows() {
+  return std::make_shared<FarRows>(
+      [](const std::string& address, const kv::Call& call)
+          -> absl::StatusOr<std::unique_ptr<kv::ObjectStore>> {
+        // Who opens it would make it: a share that is not mounted is empty
+        // then, and has lost all.
+        constexpr std::string_view kFolder = "file://";
+        std::error_code error;
+        if (address.starts_with(kFolder) &&
+            !std::filesystem::exists(address.substr(kFolder.size()), error)) {
+          return absl::UnavailableError(
+              "there is no such folder: is its file system mounted?");
+        }
+        return kv::OpenObjectStore(address, {}, call);
+      });
+}
+
+std::uint64_t Engine::FarBytes() {
+  std::uint64_t bytes = 0;
+  if (!address_.empty()) return bytes;
+  for (const kv::FarSegmentPtr& segment : far_rows_->List()) {
+    bytes += segment->bytes;
+  }
+  return bytes;
+}
+
+absl::Status Engine::ForgetFarThatAreHere() {
+  CKPTREE_ASSIGN_OR_RETURN(const int forgotten,
+                           internal::ForgetFarThatAreHere(database_.get()));
+  if (forgotten > 0) {
+    logger_.Log(LogSeverity::kInfo, "open",
+                absl::StrFormat("%d segments that were about to leave the disk "
+                                "are still here, and stay",
+                                forgotten));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<Replicator>> Engine::Connect(
@@ -93,6 +138,19 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Started(
     kv::RemoveTree(plain, std::string(*aside)).IgnoreError();
   }
   return started;
+}
+
+void Engine::BeginKeeping() {
+  if (!options_.local_keep.has_value()) return;
+  replicator_->KeepOnly(
+      far_rows_.get(),
+      [this] {
+        absl::StatusOr<KeptVersions> kept = absl::UnknownError("");
+        // A budget is of what is there.
+        RunPaused([&] { kept = retention_->KeptOnDisk(*options_.local_keep); });
+        return kept;
+      },
+      [this](absl::FunctionRef<void()> work) { RunPaused(work); });
 }
 
 std::function<bool()> Engine::HadEnough() const {

@@ -15,6 +15,7 @@
 #include "core/engine/blame_pieces.h"
 #include "core/engine/engine.h"
 #include "core/engine/leaf_series.h"
+#include "core/engine/part_comparison.h"
 #include "core/engine/step_difference.h"
 #include "core/engine/step_reader.h"
 #include "core/engine/store_engine.h"

@@ -20,9 +20,6 @@ struct StepInside {
   static const StepReader& Of(const Step& step) { return *step.reader_; }
 };
 
-// True where a leaf, a tie or None stands there.
-bool HasValue(EntryKind kind);
-
 // What has to be compared, in tree order on both sides: leaves, ties and None.
 struct MaybeDifferent {
   std::vector<LeafInfo> before;

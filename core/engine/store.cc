@@ -369,6 +369,7 @@ StoreInfo Store::Info() const {
   info.commits = database.newest_ordinal();
   info.incarnation = database.report().incarnation;
   info.remote = engine()->address();
+  info.far_bytes = engine()->FarBytes();
   if (engine()->replicator() != nullptr) {
     info.remote = engine()->replicator()->address();
     info.unshipped = engine()->replicator()->backlog();

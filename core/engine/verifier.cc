@@ -66,6 +66,15 @@ class Verifier {
         damage_.Add(Finding::Severity::kWarning, std::move(what));
       }
     }
+    if (const absl::Status far = database_.FarAnswers(); !far.ok()) {
+      far_answers_ = false;
+      if (options_.level != Level::kQuick) {
+        damage_.Add(Finding::Severity::kWarning,
+                    absl::StrFormat("what is not on this disk was not looked "
+                                    "at: %s",
+                                    far.message()));
+      }
+    }
     CKPTREE_RETURN_IF_ERROR(CheckRows(database_, options_.cancelled, &damage_));
     CKPTREE_ASSIGN_OR_RETURN(Moment moment, TakeMoment());
     CKPTREE_RETURN_IF_ERROR(ListVersions(&moment.rows));
@@ -85,7 +94,7 @@ class Verifier {
       absl::Status status;
       engine_.arena().execute([&] {
         status = CheckSegmentFiles(database_, &moment.rows, NewestSettled(),
-                                   options_.cancelled, &damage_);
+                                   far_answers_, options_.cancelled, &damage_);
       });
       CKPTREE_RETURN_IF_ERROR(status);
       if (all_whole_) {
@@ -284,6 +293,7 @@ class Verifier {
                          ? prev->record.version
                          : 0;
       chunks.statistics = options_.level == Level::kDeep;
+      chunks.far = far_answers_;
       chunks.between = [&](std::uint64_t bytes) -> absl::Status {
         if (Stopped()) return absl::CancelledError("verify stopped");
         return Tell(done_ + std::min(before + bytes, BytesOf(*version)));
@@ -438,6 +448,7 @@ class Verifier {
   std::set<BlockId> blocks_;
   std::set<base::Digest> trees_;
   bool all_whole_ = true;
+  bool far_answers_ = true;
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
 };

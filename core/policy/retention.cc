@@ -10,8 +10,10 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/version/base_loader.h"
+#include "core/version/row_scan.h"
 #include "core/version/step_health.h"
 #include "schema/keys.h"
+#include "schema/store_record.h"
 
 namespace ckptree::internal {
 namespace {
@@ -218,12 +220,8 @@ absl::StatusOr<std::vector<PolicyVerdict>> Retention::Judge(
     std::uint32_t branch, const Preservation& policy) const {
   const StepList list(catalog_, branch, nullptr);
   PreservationContext context;  // Its now: the time of the last step.
-  context.oldest_beyond =
-      [&](std::uint64_t bytes) -> absl::StatusOr<std::size_t> {
-    absl::StatusOr<PriceHead> newest = absl::UnknownError("");
-    arena_.execute([&] { newest = StoredHead(database_, branch); });
-    CKPTREE_RETURN_IF_ERROR(newest.status());
-    return OldestBeyond(database_, *newest, list.Priced(), bytes);
+  context.oldest_beyond = [&](std::uint64_t bytes) {
+    return StoredBeyond(branch, list.Priced(), bytes);
   };
   CKPTREE_ASSIGN_OR_RETURN(const auto reasons,
                            Explain(policy, list.steps, context));
@@ -247,6 +245,58 @@ absl::StatusOr<std::vector<PolicyVerdict>> Retention::Judge(
     verdicts.push_back(std::move(verdict));
   }
   return verdicts;
+}
+
+absl::StatusOr<KeptVersions> Retention::KeptOnDisk(
+    const Preservation& policy) const {
+  KeptVersions kept;
+  // First: what is saved from here on is above it.
+  kept.newest = catalog_.HighestVersion();
+  if (const std::string damage = catalog_.damage(); !damage.empty()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "which steps the disk keeps is not known, for rows of steps, tags or "
+        "pins are damaged: %s",
+        damage));
+  }
+  std::set<std::uint32_t> branches;
+  for (const StepRecordPtr& record : catalog_.AllSteps()) {
+    branches.insert(record->branch);
+  }
+  for (const std::uint32_t branch : branches) {
+    const StepList list(catalog_, branch, nullptr);
+    if (list.records.empty()) continue;  // Removed since.
+    PreservationContext context;         // Its now: the time of the last step.
+    context.oldest_beyond = [&](std::uint64_t bytes) {
+      std::vector<PricedStep> steps = list.Priced();
+      for (PricedStep& step : steps) step.fixed = false;
+      return StoredBeyond(branch, steps, bytes);
+    };
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<bool> mask,
+                             Preserve(policy, list.steps, context));
+    for (std::size_t i = 0; i < mask.size(); ++i) {
+      if (mask[i]) kept.versions.insert(list.records[i]->version);
+    }
+    kept.versions.insert(list.records.back()->version);
+  }
+  // The catalog does not follow the tips.
+  CKPTREE_RETURN_IF_ERROR(ScanRows(
+      database_, schema::Row::kBranch,
+      [&kept](std::string_view, std::string_view value) -> absl::Status {
+        CKPTREE_ASSIGN_OR_RETURN(const schema::BranchRecord record,
+                                 schema::DecodeBranchRecord(value));
+        if (record.tip != 0) kept.versions.insert(record.tip);
+        return absl::OkStatus();
+      }));
+  return kept;
+}
+
+absl::StatusOr<std::size_t> Retention::StoredBeyond(
+    std::uint32_t branch, const std::vector<PricedStep>& steps,
+    std::uint64_t bytes) const {
+  absl::StatusOr<PriceHead> newest = absl::UnknownError("");
+  arena_.execute([&] { newest = StoredHead(database_, branch); });
+  CKPTREE_RETURN_IF_ERROR(newest.status());
+  return OldestBeyond(database_, *newest, steps, bytes);
 }
 
 }  // namespace ckptree::internal

@@ -5,6 +5,7 @@
 #ifndef CKPTREE_CORE_POLICY_RETENTION_H_
 #define CKPTREE_CORE_POLICY_RETENTION_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -20,6 +21,7 @@
 #include "ckptree/preservation.h"
 #include "core/policy/price.h"
 #include "core/version/catalog.h"
+#include "core/version/kept_versions.h"
 #include "kv/database.h"
 #include "tbb/task_arena.h"
 
@@ -64,7 +66,20 @@ class Retention {
   absl::StatusOr<std::vector<PolicyVerdict>> Judge(
       std::uint32_t branch, const Preservation& policy) const;
 
+  // Which versions a disk keeps that keeps of each branch, judged for itself,
+  // what `policy` says: in any case its newest step, which a resume reads, and
+  // its tip, which the next save is compared with, also where that is removed.
+  // A pin or a tag keeps a step from being removed, not on the disk. After an
+  // error everything is to be kept. REQUIRES, for a Budget: nothing is
+  // collected in the meantime.
+  absl::StatusOr<KeptVersions> KeptOnDisk(const Preservation& policy) const;
+
  private:
+  // As PreservationContext has it, by what is stored of the branch.
+  absl::StatusOr<std::size_t> StoredBeyond(std::uint32_t branch,
+                                           const std::vector<PricedStep>& steps,
+                                           std::uint64_t bytes) const;
+
   const kv::Database& database_;
   const Catalog& catalog_;
   tbb::task_arena& arena_;

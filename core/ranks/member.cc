@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/engine/option_check.h"
 #include "core/engine/store_engine.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
@@ -106,15 +107,10 @@ absl::StatusOr<std::unique_ptr<Member>> Member::Meet(
   Meeting meeting(directory, options, file_system);
   while (true) {
     CKPTREE_ASSIGN_OR_RETURN(CoordinatorMail mail, meeting.FindCoordinator());
-    StoreOptions store = options.store;
+    // Rank 0 ships what all of them save.
+    StoreOptions store = WithoutRemote(options.store);
     store.read_only = true;
     store.create_if_missing = false;
-    store.remote.clear();  // Rank 0 ships what all of them save.
-    const StoreOptions usual;
-    store.durable = usual.durable;
-    store.take_over = usual.take_over;
-    store.remote_timeout = usual.remote_timeout;
-    store.remote_grace = usual.remote_grace;
     absl::StatusOr<std::shared_ptr<Engine>> engine =
         options.shared_folder
             ? Engine::Open(directory, {.store = std::move(store),

@@ -165,6 +165,7 @@ absl::StatusOr<std::set<RowName>> ChainRows::Differences(
        {schema::Space::kRecords, schema::Space::kSmall}) {
     CKPTREE_ASSIGN_OR_RETURN(kv::Iterator row, database.Scan(space, "", ""));
     for (; row.Valid(); row.Next()) {
+      if (IsOfTheDirectory(space, row.key())) continue;
       const RowName name(space, std::string(row.key()));
       const auto there = rows_.find(name);
       if (there == rows_.end() ||

@@ -38,6 +38,9 @@ class RemoteCleaner {
   // since this was asked last.
   std::vector<std::string> TakeLost() { return std::exchange(lost_, {}); }
 
+  // Whether the objects there were listed once.
+  bool swept() const { return swept_; }
+
   // When Clean() has something to do, of kv::MonotonicNow(), as far as it knows
   // now.
   absl::Time next() const { return next_; }

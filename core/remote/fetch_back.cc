@@ -18,18 +18,20 @@
 namespace ckptree::internal {
 namespace {
 
-constexpr char kStaging[] = "fetched-back";
+constexpr char kFetchedStaging[] = "fetched-back";
 
-absl::Status FetchOne(kv::Database* database,
-                      const schema::RemoteLiving& living,
-                      const std::string& uuid, kv::ObjectStore& store,
-                      const std::stop_token& cancelled) {
+}  // namespace
+
+absl::Status FetchSegment(kv::Database* database,
+                          const schema::RemoteLiving& living,
+                          const std::string& uuid, kv::ObjectStore& store,
+                          const std::stop_token& cancelled) {
   const schema::SegmentKeyFields& fields = living.segment.segment;
-  CKPTREE_RETURN_IF_ERROR(database->MakeStaging(kStaging));
+  CKPTREE_RETURN_IF_ERROR(database->MakeStaging(kFetchedStaging));
   kv::StagedSegment segment;
   segment.space = fields.space;
-  segment.path = kv::Join(kv::Join(database->staging_directory(), kStaging),
-                          "segment.sst");
+  segment.path = kv::Join(
+      kv::Join(database->staging_directory(), kFetchedStaging), "segment.sst");
   segment.first_key = schema::SegmentHeaderKey(fields);
   segment.last_key = schema::SegmentTableKey(fields);
   segment.file_bytes = living.segment.bytes;
@@ -41,11 +43,9 @@ absl::Status FetchOne(kv::Database* database,
                             {{segment.first_key, segment.last_key + '\0'}});
   }
   if (status.ok()) status = database->Adopt({segment});
-  const absl::Status removed = database->RemoveStaging(kStaging);
+  const absl::Status removed = database->RemoveStaging(kFetchedStaging);
   return status.ok() ? removed : status;
 }
-
-}  // namespace
 
 absl::StatusOr<FetchedBack> FetchMissing(kv::Database* database,
                                          const LivingSegments& living,
@@ -61,7 +61,7 @@ absl::StatusOr<FetchedBack> FetchMissing(kv::Database* database,
     absl::Status status =
         there == living.end()
             ? absl::NotFoundError("it was not shipped")
-            : FetchOne(database, there->second, uuid, store, cancelled);
+            : FetchSegment(database, there->second, uuid, store, cancelled);
     if (status.ok()) {
       ++fetched.segments;
       fetched.bytes += there->second.segment.bytes;

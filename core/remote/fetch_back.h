@@ -25,6 +25,12 @@ struct FetchedBack {
   std::vector<std::string> failed;
 };
 
+// Fetches one, and takes it in, as below.
+absl::Status FetchSegment(kv::Database* database,
+                          const schema::RemoteLiving& living,
+                          const std::string& uuid, kv::ObjectStore& store,
+                          const std::stop_token& cancelled);
+
 // Fetches each segment that a row of `database` names and of which no file here
 // has all, where `living`, what was uploaded to the store `uuid`, has it; it is
 // compared with its digest before anything of it counts. What is left of its

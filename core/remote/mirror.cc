@@ -59,6 +59,7 @@ class Mirror {
     if (fetches_) return;
     // Rows name segments that are elsewhere.
     options_.far = nullptr;
+    options_.all_far = false;
     options_.index_is_whole = nullptr;
     options_.segment_space = nullptr;
   }
@@ -135,6 +136,8 @@ class Mirror {
   }
 
   absl::Status Take(const RemoteRow& row) {
+    // Somebody else's word on what this directory has.
+    if (IsOfTheDirectory(row.space, row.key)) return absl::OkStatus();
     if (database_ == nullptr) return Create(row);
     const std::optional<schema::SmallKeyFields> small =
         row.space == Space::kSmall ? schema::DecodeSmallKey(row.key)

@@ -48,6 +48,7 @@ class RemoteSegments : public kv::FarSegments {
   // Once, before all else. An error: the list cannot be read.
   absl::Status Load();
 
+  bool any() override { return true; }
   std::vector<kv::FarSegmentPtr> List() override;
   kv::FarSegmentPtr Find(schema::Space space, std::string_view key) override;
   kv::FarSegmentPtr FindFrom(schema::Space space,

@@ -97,7 +97,10 @@ Replicator::~Replicator() { Stop(absl::ZeroDuration()).IgnoreError(); }
 void Replicator::Note(std::uint64_t ordinal, std::uint64_t version,
                       const kv::WriteBatch& batch) {
   const absl::MutexLock lock(&mu_);
+  // Also where nothing else changed: the chain then says that the directory has
+  // no commit which was not shipped.
   for (const kv::WriteBatch::Operation& operation : batch.operations()) {
+    if (IsOfTheDirectory(operation.space, operation.key)) continue;
     changed_.emplace(operation.space, operation.key);
   }
   noted_ = ordinal;
@@ -143,22 +146,33 @@ void Replicator::Loop(const std::stop_token& stop) {
   std::string told;
   while (true) {
     bool cleaning = false;
-    const absl::Duration until_clean = UntilClean();
+    bool closing = false;
+    const absl::Duration until_work = UntilIdleWork();
     {
       const absl::MutexLock lock(&mu_);
       const auto due = [this] {
         mu_.AssertReaderHeld();
-        return stopping_ || noted_ > shipped_;
+        return stopping_ || noted_ > shipped_ || keep_given_ != nullptr;
       };
-      if (!mu_.AwaitWithTimeout(absl::Condition(&due), until_clean)) {
+      if (!mu_.AwaitWithTimeout(absl::Condition(&due), until_work)) {
         cleaning = true;
       }
       if (stop.stop_requested() || !health_.ok()) return;
-      // Stopping, and all is there.
-      if (noted_ <= shipped_ && !cleaning) return;
+      if (keep_given_ != nullptr) {
+        local_keep_ = std::move(keep_given_);
+        keep_due_ = true;
+        continue;
+      }
+      closing = noted_ <= shipped_ && !cleaning;
+    }
+    if (closing) {  // Stopping, and all is there.
+      if (!keep_due_) return;
+      LetGo(stop);
+      continue;  // It may have made a commit.
     }
     if (cleaning) {
       Clean(stop);
+      if (keep_due_) LetGo(stop);
       continue;
     }
     const absl::Status shipped =
@@ -198,10 +212,10 @@ void Replicator::Loop(const std::stop_token& stop) {
       return;
     }
     // Ends early where the store is closed: one more try, then.
-    const bool closing = stopping_;
-    const auto changed = [this, &closing, &stop] {
+    const bool stopped = stopping_;
+    const auto changed = [this, &stopped, &stop] {
       mu_.AssertReaderHeld();
-      return stop.stop_requested() || stopping_ != closing;
+      return stop.stop_requested() || stopping_ != stopped;
     };
     mu_.AwaitWithTimeout(absl::Condition(&changed), PauseOf(++tries));
   }
@@ -289,6 +303,8 @@ absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
     CKPTREE_RETURN_IF_ERROR(added);
     CKPTREE_RETURN_IF_ERROR(WriteIndex(/*any=*/false, stop));
     Clean(stop);
+    keep_due_ = local_keep_ != nullptr;
+    if (keep_due_ && kv::MonotonicNow() >= local_keep_->next()) LetGo(stop);
     return absl::OkStatus();
   }
   if (!chain_->pending()) {
@@ -344,9 +360,48 @@ absl::Status Replicator::WriteIndex(bool any, const std::stop_token& stop) {
 }
 
 // Where nothing is shipped for long.
-absl::Duration Replicator::UntilClean() const {
-  if (!index_->HasDead()) return absl::InfiniteDuration();
-  return std::max(cleaner_->next() - kv::MonotonicNow(), kLeastIdle);
+absl::Duration Replicator::UntilIdleWork() const {
+  const absl::Time now = kv::MonotonicNow();
+  absl::Duration until = absl::InfiniteDuration();
+  if (index_->HasDead()) until = std::max(cleaner_->next() - now, kLeastIdle);
+  if (keep_due_) {
+    until = std::min(until,
+                     std::max(local_keep_->next() - now, absl::ZeroDuration()));
+  }
+  return until;
+}
+
+// Of a store that somebody took over nothing leaves the disk: what is deleted
+// there then is nobody's word here.
+absl::Status Replicator::LookAtEnd(const kv::Call& call) {
+  CKPTREE_RETURN_IF_ERROR(chain_->ReadOn(
+      [](const RemoteCommit&) { return absl::OkStatus(); }, call));
+  CKPTREE_RETURN_IF_ERROR(chain_->fenced());
+  // A folder that was made anew below its mount point has no end, either, but
+  // never has what was there before.
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<kv::ObjectInfo> opened,
+      store_->Head(RemoteCommitName(uuid_, chain_->era()), call));
+  if (opened.has_value()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrFormat(
+      "%s has no longer what was there when %s was opened: is its file system "
+      "mounted? Nothing leaves the disk",
+      store_->address(), directory_));
+}
+
+void Replicator::LetGo(const std::stop_token& stop) {
+  keep_due_ = false;
+  if (!cleaner_->swept()) Clean(stop);
+  // The list of this open, and no commit of which nobody knows.
+  if (!cleaner_->swept() || chain_->pending()) return;
+  std::vector<std::string> lost;
+  const absl::Status kept = GuardedStatus("local_keep", [&] {
+    return local_keep_->Run(index_->segments(), lost_, stop, &lost);
+  });
+  if (!kept.ok() && !stop.stop_requested()) {
+    logger_->Log(LogSeverity::kWarning, "remote", kept);
+  }
+  NoteLost(lost);
 }
 
 // What it does not get done is done later.
@@ -356,18 +411,39 @@ void Replicator::Clean(const std::stop_token& stop) {
   if (!cleaned.ok() && !stop.stop_requested()) {
     logger_->Log(LogSeverity::kWarning, "remote", cleaned);
   }
-  const std::vector<std::string> lost = cleaner_->TakeLost();
-  if (lost.empty()) return;
+  NoteLost(cleaner_->TakeLost());
+}
+
+void Replicator::NoteLost(const std::vector<std::string>& lost) {
+  std::vector<std::string> here;
+  std::vector<std::string> nowhere;
+  for (const std::string& key : lost) {
+    const auto fields = schema::DecodeSegmentKey(key);
+    const bool left = fields.has_value() &&
+                      !database_->IsHere(schema::SegmentTableKey(*fields)) &&
+                      fields->space == Space::kChunks;
+    (left ? nowhere : here).push_back(key);
+  }
+  if (!nowhere.empty()) {
+    logger_->Log(
+        LogSeverity::kError, "remote",
+        absl::StrFormat("%s: %d segments are gone, or have another size, which "
+                        "are not in %s either (%s): what needs them cannot be "
+                        "read; `ckptree verify` names it",
+                        address(), nowhere.size(), directory_,
+                        schema::DescribeKey(Space::kRecords, nowhere.front())));
+  }
+  if (here.empty()) return;
   logger_->Log(
       LogSeverity::kError, "remote",
       absl::StrFormat("%s: %d segments that steps need are missing or have "
                       "another size (%s): somebody deleted or cut them. They "
                       "are uploaded again, from %s, with the next save",
-                      address(), lost.size(),
-                      schema::DescribeKey(Space::kRecords, lost.front()),
+                      address(), here.size(),
+                      schema::DescribeKey(Space::kRecords, here.front()),
                       directory_));
   const absl::MutexLock lock(&mu_);
-  for (const std::string& key : lost) {
+  for (const std::string& key : here) {
     lost_.insert(key);
     changed_.emplace(Space::kRecords, key);
   }
@@ -460,7 +536,21 @@ absl::Status Replicator::Stop(absl::Duration timeout) {
   }
   absl::Status status;
   if (thread_.joinable()) {
+    const absl::Time end = kv::MonotonicNow() + timeout;
     status = WaitForAll(timeout);
+    {
+      // The thread ends by itself: what is to leave the disk leaves it first.
+      const absl::MutexLock lock(&mu_);
+      const auto ended = [this] {
+        mu_.AssertReaderHeld();
+        return ended_;
+      };
+      // What cannot be shipped now is left to the next open, as before.
+      while (status.ok() && keeps_some_ && !ended_ && trouble_.ok() &&
+             kv::MonotonicNow() < end && !(cancelled_ && cancelled_())) {
+        mu_.AwaitWithTimeout(absl::Condition(&ended), kLookAtTrouble);
+      }
+    }
     thread_.request_stop();
     // What it waits for is looked at again when this is given back.
     { const absl::MutexLock lock(&mu_); }

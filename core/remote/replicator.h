@@ -15,6 +15,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -30,6 +31,8 @@
 #include "core/remote/chain_rows.h"
 #include "core/remote/cleaner.h"
 #include "core/remote/early_uploads.h"
+#include "core/remote/far_rows.h"
+#include "core/remote/local_keep.h"
 #include "core/remote/local_note.h"
 #include "core/remote/remote_spares.h"
 #include "kv/database.h"
@@ -76,6 +79,12 @@ class Replicator {
   absl::Status Begin(kv::Database* database, const std::string& uuid,
                      std::uint64_t highest_version, bool is_whole,
                      const Logger* logger);
+
+  // After Begin(): from now on the disk keeps what the versions of `kept` need;
+  // the rest leaves it once it is there. See LocalKeep, also for `alone`.
+  // Without it what left the disk stays away.
+  void KeepOnly(FarRows* far_rows, KeptVersionsFn kept,
+                std::function<void(absl::FunctionRef<void()> work)> alone);
 
   // After Begin() refused a directory that has no step, no settings and no file
   // of others, and of which nothing was shipped: an empty one, which gets what
@@ -147,6 +156,7 @@ class Replicator {
   // kDataLoss: the commit that was the newest at the last look is gone.
   absl::Status CheckIsStillThere(const kv::Call& call);
   absl::Status CheckAddress();
+  absl::Status CheckFarAreThere();
   schema::RemoteCommit Draft(schema::RemoteCommit::Shape shape) const;
 
   void Loop(const std::stop_token& stop);
@@ -163,7 +173,10 @@ class Replicator {
   // Where there are commits enough that the newest index lacks, or any.
   absl::Status WriteIndex(bool any, const std::stop_token& stop);
   void Clean(const std::stop_token& stop);
-  absl::Duration UntilClean() const;
+  void LetGo(const std::stop_token& stop);
+  absl::Status LookAtEnd(const kv::Call& call);
+  void NoteLost(const std::vector<std::string>& lost);
+  absl::Duration UntilIdleWork() const;
 
   const std::shared_ptr<RemoteTrouble> remote_trouble_;
   std::unique_ptr<RemoteAttendant> attendant_;  // Until Begin() is over.
@@ -196,6 +209,8 @@ class Replicator {
   bool gone_ = false;                // As the last look found.
   std::unique_ptr<RowIndex> index_;  // Of what is there.
   std::unique_ptr<RemoteCleaner> cleaner_;
+  std::unique_ptr<LocalKeep> local_keep_;  // Null: nothing leaves the disk.
+  bool keep_due_ = false;                  // Something was shipped since.
 
   std::unique_ptr<EarlyUploads> early_;  // From Begin() on; may be null.
 
@@ -209,6 +224,9 @@ class Replicator {
   std::uint64_t ceiling_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;                     // The thread.
+  std::unique_ptr<LocalKeep> keep_given_ ABSL_GUARDED_BY(mu_);  // To it.
+  bool keeps_some_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status health_ ABSL_GUARDED_BY(mu_);
   // Of the last try.
   absl::Status trouble_ ABSL_GUARDED_BY(mu_);

@@ -245,6 +245,26 @@ absl::Status Replicator::CheckAddress() {
   return absl::OkStatus();
 }
 
+// What is there alone can be shipped nowhere else.
+absl::Status Replicator::CheckFarAreThere() {
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::string elsewhere,
+      FarElsewhere(*database_, uuid_.empty() ? "" : store_->address()));
+  if (elsewhere.empty()) return absl::OkStatus();
+  if (uuid_.empty() && elsewhere == store_->address()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "some steps of %s are in %s alone, and there is no store any more: put "
+        "its objects back, or open the directory without a remote, which has "
+        "what it kept",
+        directory_, elsewhere));
+  }
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "some steps of %s are in %s alone, and cannot be shipped to %s: open it "
+      "with that remote and local_keep=\"all\" first, which brings them back "
+      "to this disk",
+      directory_, elsewhere, store_->address()));
+}
+
 absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
                                std::uint64_t highest_version, bool is_whole,
                                const Logger* logger) {
@@ -260,6 +280,7 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
         directory_, note_.fenced));
   }
   CKPTREE_RETURN_IF_ERROR(CheckAddress());
+  CKPTREE_RETURN_IF_ERROR(CheckFarAreThere());
   CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options_, directory_, note_));
   for (const std::string& what : fetched_without_) {
     logger_->Log(LogSeverity::kError, "remote",
@@ -312,8 +333,30 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
     early_ = std::make_unique<EarlyUploads>(kv_options_, store_.get(), uuid_,
                                             chain_->era());
   }
-  thread_ = std::jthread([this](const std::stop_token& stop) { Loop(stop); });
+  thread_ = std::jthread([this](const std::stop_token& stop) {
+    Loop(stop);
+    const absl::MutexLock lock(&mu_);
+    ended_ = true;
+  });
   return absl::OkStatus();
+}
+
+void Replicator::KeepOnly(
+    FarRows* far_rows, KeptVersionsFn kept,
+    std::function<void(absl::FunctionRef<void()> work)> alone) {
+  LocalKeep::Context keep;
+  keep.database = database_;
+  keep.far_rows = far_rows;
+  keep.store = store_.get();
+  keep.logger = logger_;
+  keep.uuid = uuid_;
+  keep.grace = grace_;
+  keep.kept = std::move(kept);
+  keep.alone = std::move(alone);
+  keep.look = [this](const kv::Call& call) { return LookAtEnd(call); };
+  const absl::MutexLock lock(&mu_);
+  keep_given_ = std::make_unique<LocalKeep>(std::move(keep));
+  keeps_some_ = true;
 }
 
 // Without what stays away the store is what it is without a remote: training

@@ -13,6 +13,7 @@
 #include <set>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,13 @@
 namespace ckptree::internal {
 
 using RowName = std::pair<schema::Space, std::string>;
+// Rows that say something of one directory alone: no commit of a chain has
+// them.
+inline bool IsOfTheDirectory(schema::Space space, std::string_view key) {
+  return space == schema::Space::kRecords && !key.empty() &&
+         key.front() == static_cast<char>(schema::Row::kFar);
+}
+
 using TakeRowFn = absl::FunctionRef<absl::Status(const schema::RemoteRow& row)>;
 
 // A commit that was seen.

@@ -213,6 +213,11 @@ absl::StatusOr<schema::RemoteSegment> UploadSegment(
   };
   const kv::LiveFile* const file = FileOfSegment(files, segment);
   if (file == nullptr) return gone();
+  if (file->far) {
+    return absl::DataLossError(absl::StrFormat(
+        "%s had left this directory, and nobody has it any more",
+        schema::DescribeKey(schema::Space::kRecords, RowKeyOf(segment))));
+  }
   schema::RemoteSegment uploaded;
   uploaded.segment = segment;
   uploaded.attempt = NewRemoteId();

@@ -304,6 +304,14 @@ class Repairer {
              std::vector<std::string>{finding.what});
     }
     if (rebuild) {
+      const absl::Status far = engine.database().FarAnswers();
+      if (!far.ok() && !absl::IsFailedPrecondition(far)) {
+        return absl::Status(
+            far.code(),
+            absl::StrFormat("%s has to be written anew, with what left its "
+                            "disk, which cannot be read now: %s",
+                            directory_, far.message()));
+      }
       report_.action = Action::kRebuild;
     } else if (!report_.problems.empty()) {
       report_.action = Action::kMend;

@@ -53,8 +53,9 @@ absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
     if (leaf == nullptr) continue;
     for (std::size_t c = 0; c < leaf->record.chunks.size(); ++c) {
       const schema::ChunkRef& ref = leaf->record.chunks[c];
-      if (ref.version > options.above)
-        slices.push_back({&ref, leaf, &entry, c});
+      if (ref.version <= options.above) continue;
+      if (!options.far && database.IsFar(ref.place, ChunkKey(ref))) continue;
+      slices.push_back({&ref, leaf, &entry, c});
     }
   }
   const auto order = [](const Slice& s) {

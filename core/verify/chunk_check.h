@@ -18,6 +18,7 @@ struct ChunkCheckOptions {
   // Only chunks of versions above this one: the base's were checked with it.
   std::uint64_t above = 0;
   bool statistics = false;  // Recompute them as well.
+  bool far = true;          // Those that are elsewhere, too.
   // Called between blocks, on the thread that calls, with the bytes that were
   // read so far: an error stops it. Null: nothing.
   std::function<absl::Status(std::uint64_t bytes)> between = {};

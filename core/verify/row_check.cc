@@ -16,6 +16,7 @@
 #include "core/version/open_check.h"
 #include "core/version/store_features.h"
 #include "schema/keys.h"
+#include "schema/remote_record.h"
 #include "schema/segment_record.h"
 #include "schema/store_record.h"
 #include "schema/tree.h"
@@ -60,6 +61,8 @@ absl::Status DecodeRow(std::string_view key, std::string_view value) {
       return schema::DecodePinRecord(value).status();
     case Row::kSettings:
       return schema::DecodeBranchSettings(value).status();
+    case Row::kFar:
+      return schema::DecodeFarSegment(value).status();
   }
   return absl::DataLossError("no row has such a key");
 }
@@ -394,11 +397,15 @@ absl::Status CheckRows(const kv::Database& database,
 }
 
 absl::Status CheckSegmentFiles(const kv::Database& database, kv::Iterator* rows,
-                               std::uint64_t newest_settled,
+                               std::uint64_t newest_settled, bool far,
                                const std::function<bool()>& cancelled,
                                Damage* damage) {
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> all,
                            SortedLiveFiles(database));
+  std::vector<kv::LiveFile> files = all;
+  if (!far) {
+    std::erase_if(files, [](const kv::LiveFile& file) { return file.far; });
+  }
   std::vector<bool> used(files.size(), false);
   std::vector<ListedSegment> segments;
   const schema::KeyRange range = schema::AllRows(Row::kSegment);
@@ -409,6 +416,7 @@ absl::Status CheckSegmentFiles(const kv::Database& database, kv::Iterator* rows,
     auto row = schema::DecodeSegmentRow(rows->value());
     if (!fields.has_value() || !row.ok()) continue;  // CheckRows reports it.
     const kv::LiveFile* file = FileOfSegment(files, *fields);
+    if (file == nullptr && FileOfSegment(all, *fields) != nullptr) continue;
     if (file != nullptr) {
       used[static_cast<std::size_t>(file - files.data())] = true;
     }

@@ -23,10 +23,10 @@ absl::Status CheckRows(const kv::Database& database,
 // Every segment's file is checked block by block; header, table, counts and
 // bytes are compared with its row. Files that belong to no row are reported,
 // but for those of versions after `newest_settled`. `rows`: of `records`, older
-// than this call. Runs in a TBB arena; `cancelled` is asked by the thread that
-// calls.
+// than this call. `far`: also what is elsewhere alone. Runs in a TBB arena;
+// `cancelled` is asked by the thread that calls.
 absl::Status CheckSegmentFiles(const kv::Database& database, kv::Iterator* rows,
-                               std::uint64_t newest_settled,
+                               std::uint64_t newest_settled, bool far,
                                const std::function<bool()>& cancelled,
                                Damage* damage);
 

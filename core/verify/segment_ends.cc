@@ -98,7 +98,8 @@ absl::Status CheckSegmentEnds(const kv::Database& database, kv::Iterator* rows,
        rows->Next()) {
     const auto fields = schema::DecodeSegmentKey(rows->key());
     if (!fields.has_value()) continue;  // CheckRows reports it.
-    if (FileOfSegment(files, *fields) == nullptr) continue;
+    const kv::LiveFile* const file = FileOfSegment(files, *fields);
+    if (file == nullptr || file->far) continue;
     items.push_back(
         {schema::DescribeKey(Space::kRecords, rows->key()), *fields, {}});
   }

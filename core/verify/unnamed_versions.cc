@@ -98,7 +98,8 @@ void CountSegments(const kv::Database& database, ByVersion* found,
   }
   for (const kv::LiveFile& file : *files) {
     const auto first = schema::DecodeBlockKey(file.first_key);
-    if (!first.has_value()) continue;
+    // Of what is elsewhere the row is counted.
+    if (!first.has_value() || file.far) continue;
     Seen& seen = (*found)[first->version];
     ++seen.segments;
     // The table says what was there; damage may have taken some of it.

@@ -48,16 +48,18 @@ absl::Status Missing(schema::Space place, const std::string& key) {
                                              schema::DescribeKey(place, key)));
 }
 
+absl::Status AtKey(schema::Space place, std::string_view key,
+                   const absl::Status& status) {
+  return absl::Status(status.code(),
+                      absl::StrFormat("%s: %s", schema::DescribeKey(place, key),
+                                      status.message()));
+}
+
 absl::StatusOr<schema::LeafRecord> Decode(schema::Space place,
                                           std::string_view key,
                                           std::string_view value) {
   absl::StatusOr<schema::LeafRecord> record = schema::DecodeLeafRecord(value);
-  if (!record.ok()) {
-    return absl::Status(
-        record.status().code(),
-        absl::StrFormat("%s: %s", schema::DescribeKey(place, key),
-                        record.status().message()));
-  }
+  if (!record.ok()) return AtKey(place, key, record.status());
   return record;
 }
 
@@ -66,7 +68,8 @@ class BatchReader {
   BatchReader(const kv::Database& database, std::uint16_t part)
       : database_(database), part_(part) {}
 
-  // Calls take(target, record, its bytes as they are stored) for each.
+  // Calls take(target, its key, its bytes as they are stored) for each, until
+  // one is not OK.
   template <typename Take>
   absl::Status Read(std::span<const Target> targets, const Take& take) {
     std::optional<kv::Iterator> scan;
@@ -95,9 +98,7 @@ class BatchReader {
         CKPTREE_RETURN_IF_ERROR(scan->status());
         return Missing(target.place, key);
       }
-      CKPTREE_ASSIGN_OR_RETURN(schema::LeafRecord record,
-                               Decode(target.place, key, scan->value()));
-      take(target, std::move(record), scan->value().size());
+      CKPTREE_RETURN_IF_ERROR(take(target, key, scan->value()));
     }
     return absl::OkStatus();
   }
@@ -107,13 +108,9 @@ class BatchReader {
   const std::uint16_t part_;
 };
 
-// All of them, in the order that they stand in. `take` is called by several
-// threads at once.
-template <typename Take>
-absl::Status ReadTargets(const kv::Database& database, std::uint16_t part,
-                         const schema::LeafMap& map,
-                         std::span<const std::uint32_t> ordinals, bool here,
-                         Take take) {
+// All of them, in the order that they stand in.
+absl::StatusOr<std::vector<Target>> TargetsOf(
+    const schema::LeafMap& map, std::span<const std::uint32_t> ordinals) {
   std::vector<Target> targets;
   targets.reserve(ordinals.size());
   for (std::size_t i = 0; i < ordinals.size(); ++i) {
@@ -130,8 +127,27 @@ absl::Status ReadTargets(const kv::Database& database, std::uint16_t part,
   if (!std::is_sorted(targets.begin(), targets.end(), before)) {
     std::sort(targets.begin(), targets.end(), before);
   }
+  return targets;
+}
+
+// Calls take(target, record, its bytes as they are stored) for each, by several
+// threads at once.
+template <typename Take>
+absl::Status ReadTargets(const kv::Database& database, std::uint16_t part,
+                         const schema::LeafMap& map,
+                         std::span<const std::uint32_t> ordinals, bool here,
+                         Take take) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<Target> targets,
+                           TargetsOf(map, ordinals));
+  const auto decode = [&take](const Target& target, std::string_view key,
+                              std::string_view value) -> absl::Status {
+    CKPTREE_ASSIGN_OR_RETURN(schema::LeafRecord record,
+                             Decode(target.place, key, value));
+    take(target, std::move(record), value.size());
+    return absl::OkStatus();
+  };
   if (here || targets.size() <= kBatch) {
-    return BatchReader(database, part).Read(targets, take);
+    return BatchReader(database, part).Read(targets, decode);
   }
   const std::size_t batches = (targets.size() + kBatch - 1) / kBatch;
   FirstError error;
@@ -140,7 +156,7 @@ absl::Status ReadTargets(const kv::Database& database, std::uint16_t part,
     const std::size_t count = std::min(kBatch, targets.size() - begin);
     error.Note(BatchReader(database, part)
                    .Read(std::span<const Target>(targets).subspan(begin, count),
-                         take));
+                         decode));
   });
   return error.status();
 }
@@ -178,6 +194,26 @@ absl::StatusOr<std::vector<schema::LeafRecord>> ReadRecords(
         result[target.index] = std::move(record);
       }));
   return result;
+}
+
+absl::Status VisitRecords(
+    const kv::Database& database, std::uint16_t part,
+    const schema::LeafMap& map, std::span<const std::uint32_t> ordinals,
+    absl::FunctionRef<void(std::size_t at, const schema::LeafRecord& record)>
+        take) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<Target> targets,
+                           TargetsOf(map, ordinals));
+  schema::LeafRecord record;
+  return BatchReader(database, part)
+      .Read(targets,
+            [&](const Target& target, std::string_view key,
+                std::string_view value) -> absl::Status {
+              const absl::Status status =
+                  schema::DecodeLeafRecordInto(value, &record);
+              if (!status.ok()) return AtKey(target.place, key, status);
+              take(target.index, record);
+              return absl::OkStatus();
+            });
 }
 
 void ReadEach(

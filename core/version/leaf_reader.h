@@ -33,6 +33,14 @@ absl::StatusOr<std::vector<schema::LeafRecord>> ReadRecords(
     const schema::LeafMap& map, std::span<const std::uint32_t> ordinals,
     bool here);
 
+// The same, without keeping them: calls `take` for each, with its place among
+// `ordinals`, in no order, on this thread, which need not be in an arena.
+absl::Status VisitRecords(
+    const kv::Database& database, std::uint16_t part,
+    const schema::LeafMap& map, std::span<const std::uint32_t> ordinals,
+    absl::FunctionRef<void(std::size_t at, const schema::LeafRecord& record)>
+        take);
+
 // Where a record stands.
 struct LeafPlace {
   std::uint16_t part = 0;

@@ -24,7 +24,7 @@ namespace {
 using schema::Space;
 
 // Features that this engine knows.
-constexpr std::string_view kKnownFeatures[] = {kCodedFeature};
+constexpr std::string_view kKnownFeatures[] = {kCodedFeature, kRemoteFeature};
 
 bool IsKnownFeature(std::string_view name) {
   return std::find(std::begin(kKnownFeatures), std::end(kKnownFeatures),
@@ -61,9 +61,18 @@ std::string StepsText(const kv::Database& database,
   return text.empty() ? text : " (" + text + ")";
 }
 
-// Calls `found` for each row of a segment of which no file here has all, with
-// the file that is cut short, or null. `fields`: nothing where the row is of no
-// segment.
+absl::StatusOr<bool> HasFarRow(const kv::Database& database,
+                               const schema::SegmentKeyFields& segment) {
+  if (segment.space != Space::kChunks) return false;
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<std::string> row,
+      database.Get(Space::kRecords, schema::FarKey(segment)));
+  return row.has_value();
+}
+
+// Calls `found` for each row of a segment of which no file here has all, and
+// which no row says is elsewhere, with the file that is cut short, or null.
+// `fields`: nothing where the row is of no segment.
 absl::Status ForEachMissing(
     const kv::Database& database,
     absl::FunctionRef<
@@ -73,17 +82,21 @@ absl::Status ForEachMissing(
         found) {
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> files,
                            SortedLiveFiles(database));
-  return ScanRows(database, schema::Row::kSegment,
-                  [&](std::string_view key, std::string_view) {
-                    const auto fields = schema::DecodeSegmentKey(key);
-                    const kv::LiveFile* file =
-                        fields.has_value() ? FileOfSegment(files, *fields)
-                                           : nullptr;
-                    if (file == nullptr || !file->whole) {
-                      found(key, fields, file);
-                    }
-                    return absl::OkStatus();
-                  });
+  return ScanRows(
+      database, schema::Row::kSegment,
+      [&](std::string_view key, std::string_view) {
+        const auto fields = schema::DecodeSegmentKey(key);
+        const kv::LiveFile* file =
+            fields.has_value() ? FileOfSegment(files, *fields) : nullptr;
+        if (file != nullptr && file->whole) {
+          return absl::OkStatus();
+        }
+        CKPTREE_ASSIGN_OR_RETURN(
+            const bool far, fields.has_value() ? HasFarRow(database, *fields)
+                                               : absl::StatusOr<bool>(false));
+        if (!far) found(key, fields, file);
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace
@@ -216,6 +229,7 @@ absl::StatusOr<int> DropUnlistedFiles(kv::Database* database) {
                            database->LiveFiles());
   std::vector<const kv::LiveFile*> unlisted;
   for (const kv::LiveFile& file : files) {
+    if (file.far) continue;
     const auto first = schema::DecodeBlockKey(file.first_key);
     const auto last = schema::DecodeBlockKey(file.last_key);
     // What cannot be understood is kept.

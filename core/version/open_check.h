@@ -18,6 +18,8 @@ namespace ckptree::internal {
 
 // Features by name. Blocks of arrays may be coded; of `incompat`.
 inline constexpr std::string_view kCodedFeature = "coded";
+// Some segments may be elsewhere; of `incompat`.
+inline constexpr std::string_view kRemoteFeature = "remote";
 
 struct OpenFindings {
   schema::StoreRecord store;

@@ -409,7 +409,8 @@ absl::Status ReadPlan::RunHere() {
   const std::vector<Block> blocks = Blocks();
   total_ = BytesOf(slices_);
   Scratch scratch;
-  if (database_.reads_far()) {
+  far_ = AnyFar(blocks);
+  if (far_) {
     for (const std::span<const Block> run : Runs(blocks)) {
       CKPTREE_RETURN_IF_ERROR(Ask());
       CKPTREE_RETURN_IF_ERROR(ReadRun(run, &scratch));
@@ -427,6 +428,7 @@ absl::Status ReadPlan::RunHere() {
 absl::Status ReadPlan::Run(int asked) {
   const std::vector<Block> blocks = Blocks();
   if (total_.load() == 0) total_ = BytesOf(slices_);
+  far_ = AnyFar(blocks);
   CKPTREE_RETURN_IF_ERROR(Ask());
   CKPTREE_RETURN_IF_ERROR(Tell());
   if (blocks.size() == 1) {
@@ -446,10 +448,9 @@ absl::Status ReadPlan::Run(int asked) {
     }
     error.Note(ReadRun(run, scratch));
   };
-  const bool far = database_.reads_far();
-  if (std::size_t threads = DiskThreads(asked); threads > 1 || far) {
+  if (std::size_t threads = DiskThreads(asked); threads > 1 || far_) {
     const std::vector<std::span<const Block>> runs = Runs(blocks);
-    if (far) {
+    if (far_) {
       threads =
           std::min(runs.size(), asked > 0 ? static_cast<std::size_t>(asked)
                                           : kFarReadsAtOnce);

@@ -126,6 +126,9 @@ class ReadPlan {
   // read_plan_runs.cc: the same in pieces, each for one thread: a block, or
   // small ones that may stand behind each other.
   std::vector<std::span<const Block>> Runs(std::span<const Block> blocks) const;
+  // read_plan_runs.cc: whether some of them are elsewhere: a read of these is a
+  // request, so they are read together, and many at once.
+  bool AnyFar(std::span<const Block> blocks) const;
   // Reads them together where that can be.
   absl::Status ReadRun(std::span<const Block> blocks, Scratch* scratch);
   // How many threads of its own to read on; 1: those of the arena will do.
@@ -186,6 +189,7 @@ class ReadPlan {
   std::atomic<std::uint64_t> bytes_read_{0};
   // Of all slices, in bytes; so `done_`.
   std::atomic<std::uint64_t> total_{0};
+  bool far_ = false;  // As AnyFar() says of the blocks of this run.
   std::atomic<std::uint64_t> done_{0};
 };
 

@@ -112,7 +112,7 @@ bool ReadPlan::ReadCoded(std::span<const Slice> slices, Scratch* scratch) {
   // From elsewhere, a head of its own takes longer than the other cells.
   const std::pair<std::size_t, std::size_t> all(
       0, CellCount(BytesInCells(coding, block)));
-  const auto [from, to] = database_.reads_far() ? all : CellsOf(slices, coding);
+  const auto [from, to] = far_ ? all : CellsOf(slices, coding);
   const std::size_t head_bytes = CodedHeadBytes(coding, block);
   if (from != 0 || to != CellCount(BytesInCells(coding, block))) {
     const auto head = DecodeCodedHead(

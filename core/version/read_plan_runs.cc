@@ -66,6 +66,7 @@ void ReadPlan::Take(ReadPlan* other) {
 
 absl::Status ReadPlan::RunSmall(bool asks) {
   const std::vector<Block> blocks = Blocks();
+  far_ = AnyFar(blocks);
   std::vector<Slice> rest;
   for (const std::span<const Block> run : Runs(blocks)) {
     if (run.front().front().ref.block_length > kSmallBlock) {
@@ -88,11 +89,21 @@ absl::Status ReadPlan::RunSmall(bool asks) {
   return absl::OkStatus();
 }
 
+bool ReadPlan::AnyFar(std::span<const Block> blocks) const {
+  if (database_.reads_far() || !database_.any_far()) {
+    return database_.reads_far();
+  }
+  return std::any_of(blocks.begin(), blocks.end(), [this](Block block) {
+    const schema::ChunkRef& ref = block.front().ref;
+    return ref.place == schema::Space::kChunks &&
+           database_.IsFar(ref.place, ChunkKey(ref));
+  });
+}
+
 std::vector<std::span<const ReadPlan::Block>> ReadPlan::Runs(
     std::span<const Block> blocks) const {
-  const bool far = database_.reads_far();
   // Most of it is asked for, and all of it is small.
-  const auto may_join = [far](Block block) {
+  const auto may_join = [far = far_](Block block) {
     const schema::ChunkRef& ref = block.front().ref;
     if (ref.place != schema::Space::kChunks ||
         ref.block_length > (far ? kFarRun : kSmallBlock)) {
@@ -112,7 +123,7 @@ std::vector<std::span<const ReadPlan::Block>> ReadPlan::Runs(
     if (bytes > 0) {
       const schema::ChunkRef& before = blocks[b - 1].front().ref;
       const bool full =
-          far ? bytes + ref.block_length > kFarRun : bytes >= kWorthARun;
+          far_ ? bytes + ref.block_length > kFarRun : bytes >= kWorthARun;
       if (!joins || full || before.version != ref.version ||
           before.part != ref.part) {
         runs.push_back(blocks.subspan(first, b - first));
@@ -133,7 +144,6 @@ std::vector<std::span<const ReadPlan::Block>> ReadPlan::Runs(
 absl::Status ReadPlan::ReadRun(std::span<const Block> blocks,
                                Scratch* scratch) {
   if (blocks.size() == 1) return ReadBlock(blocks.front(), scratch);
-  const bool far = database_.reads_far();
   std::vector<kv::ArrayBlock> wanted;
   wanted.reserve(blocks.size());
   for (const Block block : blocks) {
@@ -141,12 +151,12 @@ absl::Status ReadPlan::ReadRun(std::span<const Block> blocks,
     std::string key = ChunkKey(ref);
     // Coded ones are looked at here only where that saves a request.
     const std::uint64_t bytes =
-        far ? database_.ValueBytes(ref.place, key).value_or(ref.block_length)
-            : ref.block_length;
+        far_ ? database_.ValueBytes(ref.place, key).value_or(ref.block_length)
+             : ref.block_length;
     wanted.push_back({std::move(key), bytes});
   }
   const std::span<std::byte> memory =
-      RunMemory(far ? kFarScratch : kRunScratch, &scratch->run);
+      RunMemory(far_ ? kFarScratch : kRunScratch, &scratch->run);
   std::vector<Block> alone;  // What did not come like this.
   for (std::size_t done = 0; done < blocks.size();) {
     const std::size_t read =

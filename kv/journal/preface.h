@@ -46,8 +46,9 @@ std::string EncodePreface(const Preface& preface);
 // Nothing where the bytes do not begin with a whole one.
 std::optional<Preface> DecodePreface(std::string_view bytes);
 
-// The last acknowledged commit, written after it and never synced: what a power
-// cut leaves of it may be old, and is never newer than what was acknowledged.
+// The last acknowledged commit, written after it and synced with the second
+// copy: what a power cut leaves of it may be old, and is never newer than what
+// was acknowledged.
 struct TipNote {
   std::array<std::uint8_t, 16> uuid{};
   std::uint64_t session = 0;

@@ -41,17 +41,21 @@ struct JournalWriter::Files {
   };
 
   ~Files() {
-    for (auto* file : {&a, &tip}) {
-      if (*file != nullptr) {
-        (*file)->Close(IOOptions(), nullptr).PermitUncheckedError();
-      }
-    }
+    if (a != nullptr) a->Close(IOOptions(), nullptr).PermitUncheckedError();
   }
   std::uint64_t number = 0;
   std::uint64_t bytes = 0;
   std::unique_ptr<rocksdb::FSRandomRWFile> a;
   std::shared_ptr<SecondCopy> b;
-  std::unique_ptr<rocksdb::FSRandomRWFile> tip;
+};
+
+struct JournalWriter::Note {
+  ~Note() {
+    if (file != nullptr) {
+      file->Close(IOOptions(), nullptr).PermitUncheckedError();
+    }
+  }
+  std::unique_ptr<rocksdb::FSRandomRWFile> file;
 };
 
 JournalWriter::JournalWriter(const Options& options,
@@ -189,10 +193,14 @@ absl::StatusOr<std::unique_ptr<JournalWriter>> JournalWriter::Create(
           WriteFile(options, tip_path, std::string(kPrefaceBytes, '\0')));
       CKPTREE_RETURN_IF_ERROR(SyncDirectory(options, writer->directory_));
     }
+    writer->note_ = std::make_unique<Note>();
     CKPTREE_RETURN_IF_ERROR(
-        ToStatus(FileSystemOf(options)->NewRandomRWFile(tip_path, FileOptions(),
-                                                        &files.tip, nullptr),
+        ToStatus(FileSystemOf(options)->NewRandomRWFile(
+                     tip_path, FileOptions(), &writer->note_->file, nullptr),
                  "opening " + tip_path));
+    // Of a commit that was not noted before a crash: both copies have it now,
+    // and without the note the loss of a would be doubt.
+    if (writer->tip_.ordinal > 0) writer->NoteTip();
     return absl::OkStatus();
   };
   if (absl::Status status = write(); !status.ok()) {
@@ -242,7 +250,6 @@ absl::Status JournalWriter::Rotate(std::uint64_t record_bytes) {
     CKPTREE_ASSIGN_OR_RETURN(next,
                              Make(number, std::max(wanted, ToSectors(least))));
   }
-  next->tip = std::move(files_->tip);
   files_ = std::move(next);
   file_ = files_->number;
   follows_ = tip_;
@@ -319,7 +326,7 @@ void JournalWriter::NoteTip() {
                                        .ordinal = tip_.ordinal,
                                        .hash = tip_.hash});
   // A word more about what is durable already.
-  files_->tip->Write(0, bytes, IOOptions(), nullptr).PermitUncheckedError();
+  note_->file->Write(0, bytes, IOOptions(), nullptr).PermitUncheckedError();
 }
 
 absl::Status JournalWriter::SyncSecond() {
@@ -341,6 +348,10 @@ absl::Status JournalWriter::SyncSecond() {
       second_copy_ = status;
       return status;
     }
+  }
+  // What both copies have lost is known by it also after a power cut.
+  if (!unsynced.empty()) {
+    note_->file->Sync(IOOptions(), nullptr).PermitUncheckedError();
   }
   return absl::OkStatus();
 }
@@ -412,7 +423,7 @@ absl::Status JournalWriter::Close() {
     status.Update(SyncSecond());
   }
   if (!status.ok()) return status;
-  files_->tip->Sync(IOOptions(), nullptr).PermitUncheckedError();
+  note_->file->Sync(IOOptions(), nullptr).PermitUncheckedError();
   const std::uint64_t end = a_offset_ + a.size();
   const std::string a_path = PathOf(Copy::kA, file_);
   files_.reset();

@@ -43,7 +43,7 @@ class JournalWriter {
   };
   // Makes both copies of a new file in <directory>/journal, which exists. Its
   // first record is a copy of `last` where that is given: it may have been in
-  // the page cache alone. All of it is durable then.
+  // the page cache alone. All of it is durable then, and the tip is noted.
   static absl::StatusOr<std::unique_ptr<JournalWriter>> Create(
       const Options& options, const std::string& directory, Start start,
       const JournalRecord* last);
@@ -72,10 +72,10 @@ class JournalWriter {
   // warning: second_copy() says so until the next file.
   Appended Append(const Commit& commit, const EncodedBatch& batch);
 
-  // Notes the last acknowledged commit; never synced by itself.
+  // Notes the last acknowledged commit; synced with the second copy.
   void NoteTip();
 
-  // Makes what the second copy holds durable.
+  // Makes what the second copy holds durable, and the note.
   absl::Status SyncSecond();
   // OK while the second copies have all that the first ones have, but for
   // commits that Covered() was told of.
@@ -98,6 +98,7 @@ class JournalWriter {
 
  private:
   struct Files;
+  struct Note;
   JournalWriter(const Options& options, const std::string& directory,
                 Start start);
 
@@ -122,6 +123,7 @@ class JournalWriter {
   std::uint64_t bytes_written_ = 0;
   bool dead_ = false;  // A sync or write of the first copy failed.
   std::unique_ptr<Files> files_;
+  std::unique_ptr<Note> note_;  // Set by Create().
 
   // Before mutex_; held over I/O: one maker, one syncer at a time.
   absl::Mutex making_;

@@ -4,8 +4,11 @@
 
 #include "kv/database.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -218,7 +221,21 @@ std::string Database::staging_directory() const {
   return Join(impl_->directory, kStagingName);
 }
 
-bool Database::reads_far() const { return impl_->far_tables != nullptr; }
+bool Database::reads_far() const { return impl_->AllFar(); }
+
+bool Database::any_far() const {
+  return impl_->far_tables != nullptr &&
+         (impl_->AllFar() || impl_->options.far->any());
+}
+
+absl::Status Database::FarAnswers() const {
+  return impl_->far_tables == nullptr ? absl::OkStatus()
+                                      : impl_->options.far->Answers();
+}
+
+bool Database::IsFar(schema::Space space, std::string_view key) const {
+  return impl_->FarOf(space, key) != nullptr;
+}
 
 void Database::DoubtFetched(bool doubt) const {
   if (impl_->far_tables != nullptr) impl_->far_tables->DoubtFetched(doubt);
@@ -234,6 +251,19 @@ absl::Status Database::health() const {
   return impl_->watcher->health();
 }
 
+bool Database::IsHere(std::string_view key) const {
+  const absl::StatusOr<std::shared_ptr<Instance>> open = impl_->Reading();
+  return open.ok() && impl_->IsIn(**open, key);
+}
+
+bool Database::Impl::IsIn(const Instance& open, std::string_view key) const {
+  rocksdb::PinnableSlice value;
+  return !open.db()
+              ->Get(rocksdb::ReadOptions(), open.family(schema::Space::kChunks),
+                    key, &value)
+              .IsNotFound();
+}
+
 absl::StatusOr<std::vector<LiveFile>> Database::LiveFiles() const {
   return impl_->ListFiles(/*copies=*/false);
 }
@@ -245,7 +275,7 @@ absl::StatusOr<std::vector<LiveFile>> Database::LeafCopies() const {
 absl::StatusOr<std::vector<LiveFile>> Database::Impl::ListFiles(
     bool copies) const {
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> open, Reading());
-  if (far_tables != nullptr) {
+  if (AllFar()) {
     return copies ? std::vector<LiveFile>() : far_tables->LiveFiles();
   }
   std::vector<rocksdb::LiveFileMetaData> files;
@@ -271,7 +301,27 @@ absl::StatusOr<std::vector<LiveFile>> Database::Impl::ListFiles(
     entry.whole = size.ok() && *size == entry.bytes;
     live.push_back(std::move(entry));
   }
+  if (far_tables != nullptr && !copies) AddFarFiles(*open, &live);
   return live;
+}
+
+// Those that are not here as well.
+void Database::Impl::AddFarFiles(const Instance& open,
+                                 std::vector<LiveFile>* live) const {
+  std::map<std::string_view, std::string_view> here;
+  for (const LiveFile& file : *live) {
+    if (file.space == schema::Space::kChunks && file.whole) {
+      here[file.first_key] = file.last_key;
+    }
+  }
+  std::vector<LiveFile> far = far_tables->LiveFiles();
+  std::erase_if(far, [&](const LiveFile& file) {
+    const auto after = here.upper_bound(file.first_key);
+    // A file of several segments may lack one between them.
+    return after != here.begin() && file.last_key <= std::prev(after)->second &&
+           IsIn(open, file.last_key);
+  });
+  std::move(far.begin(), far.end(), std::back_inserter(*live));
 }
 
 absl::StatusOr<std::uint64_t> Database::FileBytes() const {
@@ -314,9 +364,7 @@ absl::StatusOr<std::uint64_t> Database::CountEntries(
     const LiveFile& file) const {
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl_->Reading());
-  if (impl_->far_tables != nullptr) {
-    return impl_->far_tables->CountEntries(file);
-  }
+  if (file.far) return impl_->far_tables->CountEntries(file);
   CKPTREE_ASSIGN_OR_RETURN(const auto properties,
                            PropertiesOf(*instance, file));
   return properties->num_entries;
@@ -334,7 +382,7 @@ absl::StatusOr<bool> Database::IsAsBuilt(const LiveFile& file) const {
 absl::Status Database::CheckFile(const LiveFile& file) const {
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl_->Reading());
-  if (impl_->far_tables != nullptr) return impl_->far_tables->Check(file);
+  if (file.far) return impl_->far_tables->Check(file);
   CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t size,
                            FileSize(impl_->reader_options, file.path));
   if (size != file.bytes) {
@@ -366,7 +414,7 @@ absl::Status Database::CheckFile(const LiveFile& file) const {
 absl::Status Database::CheckLeafCopies(const LiveFile& file) const {
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl_->Reading());
-  if (impl_->far_tables != nullptr || instance->leaf_copies() == nullptr) {
+  if (impl_->AllFar() || instance->leaf_copies() == nullptr) {
     return absl::OkStatus();
   }
   rocksdb::ReadOptions options;

@@ -6,7 +6,7 @@
 //   2. The preconditions hold.
 //   3. `before`, each a commit of its own.
 //   4. One record, synced in the first copy of the journal, then in the second.
-//   5. The index, in memory. Now the commit is acknowledged.
+//   5. The index, in memory, then the note of the tip. Now it is acknowledged.
 
 #include <cstddef>
 #include <cstdint>

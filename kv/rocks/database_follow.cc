@@ -275,9 +275,8 @@ absl::Status Database::Refresh() {
 }
 
 void Database::Impl::CatchUp(std::uint64_t version) {
-  if (mode == Mode::kReadWrite || mode == Mode::kReadSalvaged ||
-      far_tables != nullptr || version <= instance_version.load() ||
-      version > newest_version.load()) {
+  if (mode == Mode::kReadWrite || mode == Mode::kReadSalvaged || AllFar() ||
+      version <= instance_version.load() || version > newest_version.load()) {
     return;
   }
   // Held over I/O: see Refresh().
@@ -288,6 +287,21 @@ void Database::Impl::CatchUp(std::uint64_t version) {
   if (OpenForReading(&ignored).ok()) {
     instance_version = std::max(instance_version.load(), newest);
   }
+}
+
+// A writer lets files go to an object store, and takes them back: the row that
+// says so, or the file, may be newer than what is seen here. Once for each
+// commit: damage is met by each block.
+bool Database::Impl::LooksAgain() {
+  if (mode != Mode::kRead || far_tables == nullptr || options.all_far) {
+    return false;
+  }
+  // Held over I/O: see Refresh().
+  const absl::MutexLock hold(&refresh_mutex);
+  OpenReport ignored;
+  if (!OpenForReading(&ignored).ok()) return false;
+  const std::uint64_t now = newest_ordinal.load();
+  return std::exchange(looked_again, now) != now;
 }
 
 std::optional<std::string> Database::Impl::BlockInJournal(

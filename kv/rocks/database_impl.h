@@ -59,6 +59,12 @@ struct Database::Impl {
   // database.cc: the files of the second copy of `leaves`, or all others that
   // hold segments.
   absl::StatusOr<std::vector<LiveFile>> ListFiles(bool copies) const;
+  void AddFarFiles(const Instance& open, std::vector<LiveFile>* live) const;
+  // Of kChunks, in the files here.
+  bool IsIn(const Instance& open, std::string_view key) const;
+  // database_follow.cc: a block of kChunks could not be read: true where it may
+  // be in another place by now, and is to be looked for again.
+  bool LooksAgain();
   // What rows are read from, of one moment.
   struct RowView {
     std::shared_ptr<Instance> instance;
@@ -180,13 +186,18 @@ struct Database::Impl {
   const std::shared_ptr<MappedFiles> mapped = std::make_shared<MappedFiles>();
   const std::shared_ptr<TableFiles> table_files;
   TableSearch table_search;
-  // Null: segments are in the directory.
+  // Null: all segments are in the directory.
   const std::unique_ptr<FarTables> far_tables;
   const std::unique_ptr<SpareTables> spare_tables;  // Null: none.
-  FarTables* FarOf(schema::Space space) const {
-    return space == schema::Space::kLeaves || space == schema::Space::kChunks
-               ? far_tables.get()
-               : nullptr;
+  bool AllFar() const { return far_tables != nullptr && options.all_far; }
+  // Who has the block `key` of `space`; null: the directory.
+  FarTables* FarOf(schema::Space space, std::string_view key) const {
+    if (far_tables == nullptr) return nullptr;
+    const bool has =
+        options.all_far
+            ? space == schema::Space::kLeaves || space == schema::Space::kChunks
+            : space == schema::Space::kChunks && far_tables->Has(space, key);
+    return has ? far_tables.get() : nullptr;
   }
 
   // Before instance_mutex. Held over I/O: one refresh, one change of the set of
@@ -198,6 +209,8 @@ struct Database::Impl {
   // The highest version whose files the instance of a reader surely has.
   std::atomic<std::uint64_t> instance_version = 0;
   std::atomic<std::uint64_t> newest_version = 0;
+  // The commit that it had seen when it looked again last.
+  std::optional<std::uint64_t> looked_again ABSL_GUARDED_BY(refresh_mutex);
   absl::Mutex files_mutex;
   absl::Mutex commit_mutex;
   // Set before `writable` is.

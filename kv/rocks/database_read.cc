@@ -103,6 +103,9 @@ absl::StatusOr<Value> Database::Read(schema::Space space,
   if (rows && impl_->ReadRowsFromJournal(value.status())) {
     value = ReadOnce(space, key);
   }
+  if (space == schema::Space::kChunks && !value.ok() && impl_->LooksAgain()) {
+    value = ReadOnce(space, key);
+  }
   return value;
 }
 
@@ -110,9 +113,15 @@ absl::StatusOr<Value> Database::ReadOnce(schema::Space space,
                                          std::string_view key) const {
   CKPTREE_ASSIGN_OR_RETURN(Impl::RowView view, impl_->ReadingRows());
   auto value = std::make_unique<Value::Impl>();
-  if (FarTables* const far = impl_->FarOf(space)) {
-    CKPTREE_ASSIGN_OR_RETURN(value->found, far->Get(space, key));
-    return Value(std::move(value));
+  absl::Status far_status;
+  if (FarTables* const far = impl_->FarOf(space, key)) {
+    absl::StatusOr<std::string> found = far->Get(space, key);
+    if (found.ok()) {
+      value->found = *std::move(found);
+      return Value(std::move(value));
+    }
+    if (impl_->AllFar()) return found.status();
+    far_status = found.status();
   }
   if (view.overlay != nullptr) {
     if (const Overlay::Found found = view.overlay->Get(space, key);
@@ -130,6 +139,7 @@ absl::StatusOr<Value> Database::ReadOnce(schema::Space space,
           ? GetLeafRecord(instance, key, &value->pinned)
           : instance.db()->Get(rocksdb::ReadOptions(), instance.family(space),
                                key, &value->pinned);
+  if (!status.ok() && !far_status.ok()) return far_status;
   if (status.IsNotFound()) return Missing();
   if (!status.ok()) return ToStatus(status, "reading");
   return Value(std::move(value));
@@ -145,8 +155,9 @@ bool Database::ReadUnchecked(schema::Space space, std::string_view key,
   }
   const absl::StatusOr<Impl::RowView> view = impl_->ReadingRows();
   if (!view.ok()) return false;
-  if (FarTables* const far = impl_->FarOf(space)) {
-    return far->Read(key, value_bytes, offset, destination, on_piece);
+  if (FarTables* const far = impl_->FarOf(space, key)) {
+    if (far->Read(key, value_bytes, offset, destination, on_piece)) return true;
+    if (impl_->AllFar()) return false;
   }
   if (view->overlay != nullptr && space == schema::Space::kSmall) {
     if (const Overlay::Found found = view->overlay->Get(space, key);
@@ -170,8 +181,11 @@ std::size_t Database::ReadRun(std::span<const ArrayBlock> blocks,
                               BlockFn on_block) const {
   const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
   if (!instance.ok()) return 0;
-  if (impl_->far_tables != nullptr) {
-    return impl_->far_tables->ReadRun(blocks, scratch, on_block);
+  if (blocks.empty()) return 0;
+  if (FarTables* const far =
+          impl_->FarOf(schema::Space::kChunks, blocks.front().key)) {
+    const std::size_t read = far->ReadRun(blocks, scratch, on_block);
+    if (read > 0 || impl_->AllFar()) return read;
   }
   return impl_->table_files->ReadRun(**instance, blocks, scratch, on_block);
 }
@@ -212,7 +226,9 @@ std::optional<std::uint64_t> Database::ValueBytes(schema::Space space,
   if (space != schema::Space::kChunks) return std::nullopt;
   const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
   if (!instance.ok()) return std::nullopt;
-  if (impl_->far_tables != nullptr) return impl_->far_tables->ValueBytes(key);
+  if (FarTables* const far = impl_->FarOf(space, key)) {
+    return far->ValueBytes(key);
+  }
   return impl_->table_files->ValueBytes(**instance, key);
 }
 
@@ -220,7 +236,7 @@ void Database::Prefetch(schema::Space space, std::string_view key,
                         std::uint64_t value_bytes, std::uint64_t offset,
                         std::size_t bytes) const {
   if (space != schema::Space::kChunks && space != schema::Space::kSmall) return;
-  if (impl_->FarOf(space) != nullptr) return;
+  if (impl_->FarOf(space, key) != nullptr) return;
   const absl::StatusOr<std::shared_ptr<Instance>> instance = impl_->Reading();
   if (instance.ok()) {
     impl_->table_files->Prefetch(**instance, space, key, value_bytes, offset,
@@ -231,7 +247,7 @@ void Database::Prefetch(schema::Space space, std::string_view key,
 absl::StatusOr<Value> Database::View(schema::Space space, std::string_view key,
                                      const Saved* saved) const {
   if ((space != schema::Space::kLeaves && space != schema::Space::kChunks) ||
-      impl_->far_tables != nullptr) {
+      impl_->FarOf(space, key) != nullptr) {
     return Read(space, key);
   }
   impl_->CatchUp(VersionOfKey(key));
@@ -263,10 +279,16 @@ absl::StatusOr<Value> Database::Search(
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl_->Reading());
   auto value = std::make_unique<Value::Impl>();
-  if (FarTables* const far = impl_->FarOf(space)) {
-    CKPTREE_ASSIGN_OR_RETURN(value->found, far->GetFetched(space, key));
-    if (accept(*value->found)) return Value(std::move(value));
-    return absl::NotFoundError("its segment has another value");
+  if (FarTables* const far = impl_->FarOf(space, key)) {
+    absl::StatusOr<std::string> fetched = far->GetFetched(space, key);
+    if (fetched.ok() && !accept(*fetched)) {
+      fetched = absl::NotFoundError("its segment has another value");
+    }
+    if (fetched.ok()) {
+      value->found = *std::move(fetched);
+      return Value(std::move(value));
+    }
+    if (impl_->AllFar()) return fetched.status();
   }
   // The journal may still have what a small save wrote.
   if (space == schema::Space::kSmall) {
@@ -301,11 +323,12 @@ absl::StatusOr<Iterator> Database::Scan(schema::Space space,
   if (!rows) impl_->CatchUp(VersionOfKey(begin));
   CKPTREE_ASSIGN_OR_RETURN(const Impl::RowView view, impl_->ReadingRows());
   auto scan = std::make_unique<Iterator::Impl>();
-  if (FarTables* const far = impl_->FarOf(space)) {
-    scan->cursor = far->Scan(space, begin, end);
+  const auto scan_far = [&] {
+    scan->cursor = impl_->far_tables->Scan(space, begin, end);
     scan->cursor->Seek(begin);
     return Iterator(std::move(scan));
-  }
+  };
+  if (!rows && impl_->AllFar()) return scan_far();
   scan->cursor = CursorOver(view.instance, view.overlay, space, begin, end,
                             readahead_bytes);
   if (rows) {
@@ -329,6 +352,11 @@ absl::StatusOr<Iterator> Database::Scan(schema::Space space,
         });
   }
   scan->cursor->Seek(begin);
+  // A segment is here or there.
+  if (space == schema::Space::kChunks && !scan->cursor->Valid() &&
+      scan->cursor->status().ok() && impl_->far_tables != nullptr) {
+    return scan_far();
+  }
   return Iterator(std::move(scan));
 }
 

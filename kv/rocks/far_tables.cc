@@ -310,6 +310,7 @@ std::vector<LiveFile> FarTables::LiveFiles() {
     file.first_key = segment->first_key;
     file.last_key = segment->last_key;
     file.bytes = segment->bytes;
+    file.far = true;
   }
   return files;
 }

@@ -41,6 +41,9 @@ class FarTables {
  public:
   explicit FarTables(const Options& options) : options_(options) {}
 
+  bool Has(schema::Space space, std::string_view key) {
+    return options_.far->Find(space, key) != nullptr;
+  }
   bool Read(std::string_view key, std::uint64_t value_bytes,
             std::uint64_t offset, std::span<std::byte> destination,
             Database::PieceFn on_piece);

@@ -56,6 +56,7 @@ State = TypeVar("State")
     {
         "step": integer(),
         "preservation": optional(either(POLICY, TEXT)),
+        "local_keep": optional(either(POLICY, TEXT)),
         "save_decision": optional(DECISION),
         **OF_RANKS,
     },
@@ -146,7 +147,7 @@ class CheckpointManager(Closing):
         step, the next one.
     lock_wait, threads, staging_bytes, chunk_bytes, collect,
     collect_bytes_per_second, statistics, permissions, max_saves_in_flight,
-    coding, remote, durable, take_over, remote_timeout, remote_grace
+    coding, remote, durable, take_over, remote_timeout, remote_grace, local_keep
         As in Store; but one save is in flight, and save() waits for it.
 
     Raises

@@ -65,6 +65,7 @@ class OpenOptions(TypedDict, total=False):
     take_over: bool
     remote_timeout: float
     remote_grace: float
+    local_keep: Any  # A policy, its text, or None; the engine has the text.
 
 
 OPEN: OpenOptions = {
@@ -83,6 +84,7 @@ OPEN: OpenOptions = {
     "take_over": False,
     "remote_timeout": 600,
     "remote_grace": 3600,
+    "local_keep": None,
 }
 
 

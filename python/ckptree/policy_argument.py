@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from ckptree import _engine
 from ckptree.arguments import Kind
+from ckptree.errors import InvalidArgumentError
 from ckptree.hints import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,3 +29,14 @@ def engine_policy(policy: Policy | str) -> _engine.Preservation:
     if isinstance(policy, str):
         return _engine.parse_policy(policy)
     return policy._engine
+
+
+def policy_text(name: str, policy: Policy | str | None) -> str | None:
+    """The text of an option that is a policy; ValueError, by its name, where it
+    is the text of none."""
+    if policy is None:
+        return None
+    try:
+        return engine_policy(policy).text()
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{name}: {error}") from None

@@ -289,6 +289,7 @@ class StoreInfo(NamedTuple):
     remote: str  # The address of its object store; empty: none.
     unshipped: int  # Commits that are not there yet.
     shipped_to: str  # Where it was last shipped to, with a remote; or empty.
+    far_nbytes: int  # Of arrays that left this disk: they are there alone.
     warnings: list[str]
 
 

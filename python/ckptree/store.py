@@ -24,7 +24,7 @@ from ckptree.options import (
     takes,
 )
 from ckptree.paths import local_path, place_to_read, with_parents
-from ckptree.policy_argument import POLICY, engine_policy
+from ckptree.policy_argument import POLICY, engine_policy, policy_text
 from ckptree.progress import showing, stopping
 from ckptree.ranks import OF_RANKS, Ranks, check_writes, open_engine, own
 from ckptree.ranks import telling, told, was_interrupted
@@ -61,11 +61,18 @@ if TYPE_CHECKING:
 State = TypeVar("State")
 
 _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+_OF_OPENING = {"local_keep": optional(either(POLICY, TEXT))}
 
 
 @telling
 @checked(
-    {"step": SELECTOR, "before": SELECTOR, "after": SELECTOR, **OF_RANKS},
+    {
+        "step": SELECTOR,
+        "before": SELECTOR,
+        "after": SELECTOR,
+        **_OF_OPENING,
+        **OF_RANKS,
+    },
     save={"step": integer()},
     delete={"steps": SELECTOR},
     would_free={"steps": SELECTOR},
@@ -158,6 +165,13 @@ class Store(Reporting, Closing):
     remote_grace : float
         Seconds that objects in the remote stay once nothing needs them: who
         reads there for longer may meet StepGone.
+    local_keep : Policy or str, optional
+        Which steps stay on this disk: `"latest(3)"`. Arrays that no such step
+        needs leave it once they are in the remote, and are read there, with its
+        credentials; metadata and statistics stay. The newest step of a branch
+        always stays, pinned and tagged ones need not; no step is removed. One that is to stay again comes back:
+        "all" brings back all. None: nothing leaves, and what left stays away.
+        Functions of a program cannot be among its rules.
 
     Raises
     ------
@@ -197,6 +211,8 @@ class Store(Reporting, Closing):
         **options: Unpack[OpenOptions],
     ) -> None:
         directory = place_to_read(path) if mode == "read" else local_path(path)
+        keep = policy_text("local_keep", options["local_keep"])
+        options["local_keep"] = keep
 
         def opened() -> _engine.Store:
             looking = was_interrupted(directory)
@@ -1098,7 +1114,7 @@ def _close(
     return last
 
 
-@checked()
+@checked(_OF_OPENING)
 @takes(OpenOptions, OPEN)
 def open(
     path: str | os.PathLike[str], **options: Unpack[OpenOptions]

@@ -17,6 +17,7 @@
 #include "python/src/bindings.h"
 #include "python/src/coding_option.h"
 #include "python/src/errors.h"
+#include "python/src/local_keep_option.h"
 #include "python/src/log_queue.h"
 #include "python/src/records.h"
 #include "python/src/staging_memory.h"
@@ -65,6 +66,8 @@ std::shared_ptr<OpenStore> OpenRanks(nb::handle directory, bool create,
   store.take_over = Option<bool>(given, "take_over");
   store.remote_timeout = ToDuration(Option<double>(given, "remote_timeout"));
   store.remote_grace = ToDuration(Option<double>(given, "remote_grace"));
+  store.local_keep =
+      ToLocalKeep(Option<std::optional<std::string>>(given, "local_keep"));
   store.max_saves_in_flight = Option<int>(given, "max_saves_in_flight");
   const std::string name = FromFileName(directory);
   const std::shared_ptr<StoreLog> log = StoreLog::Of(name, /*background=*/true);

@@ -162,7 +162,7 @@ Record ToDict(const StoreInfo& info) {
              "following", info.following)("commits", info.commits)(
              "incarnation", info.incarnation)("remote", info.remote)(
              "unshipped", info.unshipped)("shipped_to", info.shipped_to)(
-             "warnings", Texts(info.warnings))
+             "far_nbytes", info.far_bytes)("warnings", Texts(info.warnings))
       .Take();
 }
 

@@ -15,6 +15,7 @@
 #include "python/src/bindings.h"
 #include "python/src/coding_option.h"
 #include "python/src/errors.h"
+#include "python/src/local_keep_option.h"
 #include "python/src/log_queue.h"
 #include "python/src/records.h"
 #include "python/src/staging_memory.h"
@@ -81,7 +82,8 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
                       const std::optional<std::string>& coding,
                       const std::string& remote, const std::string& durable,
                       bool take_over, double remote_timeout,
-                      double remote_grace) {
+                      double remote_grace,
+                      const std::optional<std::string>& local_keep) {
   StoreOptions options;
   options.coding = ToCoding(coding);
   options.remote = remote;
@@ -89,6 +91,7 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
   options.take_over = take_over;
   options.remote_timeout = ToDuration(remote_timeout);
   options.remote_grace = ToDuration(remote_grace);
+  options.local_keep = ToLocalKeep(local_keep);
   options.create_if_missing = mode == "write or create";
   options.read_only = mode == "read";
   options.threads = threads;
@@ -426,7 +429,7 @@ void BindStore(nb::module_& m) {
         nb::arg("permissions"), nb::arg("max_saves_in_flight"),
         nb::arg("coding").none(), nb::arg("remote"), nb::arg("durable"),
         nb::arg("take_over"), nb::arg("remote_timeout"),
-        nb::arg("remote_grace"));
+        nb::arg("remote_grace"), nb::arg("local_keep").none());
 }
 
 }  // namespace ckptree::python

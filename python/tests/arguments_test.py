@@ -74,6 +74,7 @@ ROWS = {
     "level": ((None, 1), ("x",)),
     "like": ANYTHING,
     "lock_wait": SECONDS,
+    "local_keep": ((3, ["latest(1)"]), ("newest",)),
     "max_saves_in_flight": POSITIVE,
     "max_shard_bytes": POSITIVE,
     "max_to_keep": COUNT,

@@ -57,11 +57,56 @@ def test_what_goes_with_nothing_is_refused(tmp_path):
             store.wait_replicated()
     with pytest.raises(ValueError, match="begins with file"):
         ckptree.Store(tmp_path / "b", remote="gcs://bucket/run")
-    # There is no such option yet; one must not be accepted and ignored.
     for call in (ckptree.Store, ckptree.open, ckptree.CheckpointManager):
-        with pytest.raises(TypeError, match="local_keep"):
+        with pytest.raises(ValueError, match="local_keep are of a remote"):
             call(tmp_path / "c", local_keep="latest(1)")
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("keep", ["latest(1)", ckptree.Latest(1)])
+@pytest.mark.parametrize("make", [ckptree.Store, ckptree.CheckpointManager])
+def test_a_disk_that_keeps_some_steps(tmp_path, monkeypatch, make, keep):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    far = tmp_path / "far"
+    far.mkdir()
+    large = {n: np.random.default_rng(n).bytes(3 << 20) for n in (1, 2)}
+    with make(tmp_path / "a", remote=f"file://{far}", local_keep=keep) as run:
+        for step, value in large.items():
+            run.save(step, {"w": np.frombuffer(value, "u1")})
+    with ckptree.open(tmp_path / "a") as store:
+        assert store.info().far_nbytes >= 2 << 20
+        for step, value in large.items():
+            assert store[step]["w"][:].tobytes() == value
+        assert store.verify(level="deep").ok
+    far.rename(tmp_path / "away")
+    with ckptree.open(tmp_path / "a") as store:
+        assert store[2]["w"][:].tobytes() == large[2]
+        with pytest.raises(ckptree.UnavailableError, match=f"step 1.*{far}"):
+            store[1]["w"][:]
+        assert [row.name for row in store[1].leaves()] == ["w"]
+    (tmp_path / "away").rename(far)
+    options = {"remote": f"file://{far}", "local_keep": "all"}
+    with ckptree.Store(tmp_path / "a", **options) as store:
+        pass
+    with ckptree.open(tmp_path / "a") as store:
+        assert store.info().far_nbytes == 0
+
+
+def test_what_a_disk_keeps_is_a_rule_without_functions(tmp_path):
+    options = {"remote": f"file://{tmp_path}/far"}
+
+    def mine(step):
+        return True
+
+    with pytest.raises(ValueError, match="function 'mine'"):
+        ckptree.Store(
+            tmp_path / "a", local_keep=ckptree.KeepIf(mine), **options
+        )
+    with pytest.raises(ValueError, match="remote_grace of 1m"):
+        ckptree.Store(
+            tmp_path / "a", local_keep="all", remote_grace=5, **options
+        )
+    assert not (tmp_path / "a").exists()
 
 
 def test_the_writer_before_is_fenced_by_name(tmp_path):

@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "ckptree/history.h"
 #include "ckptree/ranks.h"
+#include "core/engine/difference_pieces.h"
 #include "tests/core/fixture.h"
 
 namespace ckptree::testing {
@@ -169,6 +170,46 @@ class DiffTest : public CoreTest {
     EXPECT_EQ(report.same, same);
   }
 
+  static void ExpectSide(const internal::LeafSide& side,
+                         const std::optional<LeafInfo>& leaf,
+                         const std::optional<LeafDetail>& detail) {
+    ASSERT_EQ(side.type != nullptr, leaf.has_value());
+    if (!leaf.has_value()) return;
+    EXPECT_EQ(side.type->kind, leaf->kind);
+    EXPECT_EQ(side.type->dtype, leaf->dtype);
+    EXPECT_EQ(side.type->packed, leaf->packed);
+    EXPECT_EQ(side.type->shape, leaf->shape);
+    EXPECT_EQ(side.type->tag, leaf->tag);
+    EXPECT_EQ(side.bytes, detail->bytes);
+    EXPECT_EQ(side.statistics, detail->statistics);
+  }
+
+  // The same by pieces of so many leaves.
+  static void ExpectPieces(const Step& before, const Step& after,
+                           const DiffReport& report, std::size_t leaves) {
+    internal::DifferencePieces pieces(before, after);
+    internal::DifferencePieces::Runs runs;
+    for (bool more = true; more;) {
+      ASSERT_OK_AND_ASSIGN(more, pieces.Next(leaves, &runs));
+    }
+    ASSERT_OK_AND_ASSIGN(const bool again, pieces.Next(leaves, &runs));
+    EXPECT_FALSE(again);
+    EXPECT_EQ(pieces.same(), report.same);
+    auto change = report.changes.begin();
+    for (const auto& run : runs) {
+      for (const internal::LeafDifference& difference : run) {
+        ASSERT_NE(change, report.changes.end());
+        SCOPED_TRACE(change->name);
+        EXPECT_EQ(difference.name, change->name);
+        EXPECT_EQ(difference.kind, change->kind);
+        ExpectSide(difference.before, change->before, change->before_detail);
+        ExpectSide(difference.after, change->after, change->after_detail);
+        ++change;
+      }
+    }
+    EXPECT_EQ(change, report.changes.end());
+  }
+
   void ExpectAllPairs(const Store& a, const Store& b,
                       const std::vector<Model>& models) {
     for (std::size_t i = 0; i < models.size(); ++i) {
@@ -184,6 +225,8 @@ class DiffTest : public CoreTest {
           ASSERT_OK_AND_ASSIGN(const DiffReport report,
                                Diff(before, after, glob));
           ExpectAs(report, models[back ? j : i], models[back ? i : j], glob);
+          if (*glob != '\0') continue;
+          ExpectPieces(before, after, report, 100 + 50 * (i + j));
         }
       }
     }
@@ -385,6 +428,77 @@ TEST_F(DiffTest, OnlyLeaves) {
   SaveModel(static_cast<std::int64_t>(models.size()), model);
   models.push_back(model);
   ExpectAllPairs(*store_, *store_, models);
+}
+
+// More than one thread compares at once, and types that no neighbour has.
+TEST_F(DiffTest, PiecesOfManyLeaves) {
+  constexpr int kMany = 5000;
+  const Bytes zeros(200);
+  for (const std::int64_t step : {1, 2}) {
+    StepBuilder builder = store_->Begin(step);
+    for (int i = 0; i < kMany; ++i) {
+      Tensor tensor = Uint8s(zeros);
+      tensor.shape = {1 + (i * 7 + step) % (i % 3 == 0 ? 190 : 2)};
+      tensor.size_bytes = static_cast<std::size_t>(tensor.shape[0]);
+      builder.Put(Name(static_cast<std::uint64_t>(i)), std::move(tensor));
+    }
+    ASSERT_OK(Commit(std::move(builder)));
+  }
+  const Step before = Restored(AtStep(1));
+  const Step after = Restored(AtStep(2));
+  ASSERT_OK_AND_ASSIGN(const DiffReport report, Diff(before, after));
+  EXPECT_EQ(report.changes.size(), static_cast<std::size_t>(kMany));
+  for (const std::size_t leaves : {1u, 1500u, 10000u}) {
+    ExpectPieces(before, after, report, leaves);
+  }
+}
+
+// Its digests do not tell whether an array that is cut otherwise is the same.
+TEST_F(DiffTest, ArraysCutOtherwise) {
+  const Bytes some = RandomBytes(4 * kChunk, 7);
+  Bytes other = some;
+  other.back() ^= std::byte{1};
+  for (const std::int64_t step : {1, 2}) {
+    StepBuilder builder = store_->Begin(step);
+    Tensor same = Uint8s(some);
+    Tensor changed = Uint8s(step == 1 ? some : other);
+    const auto rows = static_cast<std::int64_t>(kChunk) / step;
+    same.chunk_shape = changed.chunk_shape = {rows};
+    for (const char* const name : {"a", "c"}) builder.Put(name, same);
+    builder.Put("b", changed);
+    builder.Tie("tied", "a");
+    ASSERT_OK(Commit(std::move(builder)));
+  }
+  const Step before = Restored(AtStep(1));
+  const Step after = Restored(AtStep(2));
+  ASSERT_OK_AND_ASSIGN(const DiffReport report, Diff(before, after));
+  EXPECT_EQ(report.same, 2u);
+  ASSERT_EQ(report.changes.size(), 1u);
+  EXPECT_EQ(report.changes[0].name, "b");
+  for (const std::size_t leaves : {1u, 10u}) {
+    ExpectPieces(before, after, report, leaves);
+  }
+}
+
+// The first leaves are there before the last are read.
+TEST_F(DiffTest, PiecesReadNoMoreThanTheyGive) {
+  Model model;
+  for (std::uint64_t i = 0; i < kLeaves; ++i) {
+    model[Name(i)] = {.number = static_cast<std::int64_t>(i)};
+  }
+  SaveModel(1, model);
+  for (auto& [name, value] : model) value.number += 1000;
+  SaveModel(2, model);
+  const Step before = Restored(AtStep(1));
+  const Step after = Restored(AtStep(2));
+  internal::DifferencePieces pieces(before, after);
+  internal::DifferencePieces::Runs runs;
+  ASSERT_OK_AND_ASSIGN(const bool more, pieces.Next(100, &runs));
+  EXPECT_TRUE(more);
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_GE(runs[0].size(), 100u);
+  EXPECT_LT(runs[0].size(), kLeaves / 2);
+  EXPECT_EQ(runs[0][0].name, Name(0));
 }
 
 // Steps of two parts each, and of one: leaves move from one to the other.

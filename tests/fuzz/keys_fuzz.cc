@@ -25,6 +25,9 @@ void FuzzRows(std::string_view key) {
                                segment->builder) == key,
             "a segment key");
   }
+  if (const auto segment = schema::DecodeFarKey(key)) {
+    Require(schema::FarKey(*segment) == key, "the key of a far segment");
+  }
   if (const auto branch = schema::DecodeSettingsKey(key)) {
     Require(schema::SettingsKey(*branch) == key, "a settings key");
   }

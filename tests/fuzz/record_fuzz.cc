@@ -63,6 +63,9 @@ void FuzzRow(const StoredRecord& row) {
     case RecordKind::kPin:
       return RequireRoundTrip(row.bytes, schema::EncodePinRecord,
                               schema::DecodePinRecord);
+    case RecordKind::kFarSegment:
+      return RequireRoundTrip(row.bytes, schema::EncodeFarSegment,
+                              schema::DecodeFarSegment);
     case RecordKind::kRemoteStore:
       return RequireRoundTrip(row.bytes, schema::EncodeRemoteStore,
                               schema::DecodeRemoteStore);

@@ -39,9 +39,14 @@ MUTANTS = {
     "b before the sync of a": (SLS, "", ""),
     "memtables before the sync of a": (SLS, "", ""),
     "answer before the sync of a": (SLS, "", ""),
+    "b beside the sync of a": (SLS, "", ""),
+    "answer before b": (SLS, "", "one"),
+    "answer before the note": (SLS, "", "one"),
     "open appends to the old pair": (SLS, "", "one again"),
     "before is synced with its commit": (SB, "", ""),
+    "open without a note": (("small",), "", "again later"),
     "secured by b alone after a crash": (LS, "", "again later"),
+    "sync of b without the note": (("large", "large"), "sync b", "two"),
     "sync of the last b alone": (SB, "sync b", "one"),
     "one marker for both": (SB, "flush records", "one again"),
     "no marker in small": (SLS, "flush small,drop", "one again"),
@@ -77,7 +82,7 @@ class Known:
 
   def __init__(self):
     self.states, self.acked, self.safe, self.begun = ({},), 0, 0, 0
-    self.flushed, self.dropped, self.boot = 0, 0, 1
+    self.flushed, self.dropped = 0, 0
     # cut: a power cut, since when no open has ended. old: moments before this
     # one, for readers that are slow: (disk, index, answered for).
     self.cut, self.old = False, ()
@@ -92,7 +97,7 @@ class Known:
 
   def key(self):
     return (self.begun, self.acked, self.safe, self.flushed, self.dropped,
-            self.boot, self.cut, self.short,
+            self.cut, self.short,
             tuple(sorted(self.states[-1].items())))
 
   def begin(self, kind, session):
@@ -159,12 +164,12 @@ class Search:
 
   # judging
 
-  def judge(self, disk, known, lowest, highest, boot, *, fails=False,
+  def judge(self, disk, known, lowest, highest, *, fails=False,
             loses=lambda name: False, quiet=False, where="", index=None):
     """Reads, and compares with what the driver knows."""
     self.counts["reads"] += 1
     try:
-      view = View(disk, boot, self.mutant, index)
+      view = View(disk, self.mutant, index)
       steps = view.steps(disk)
     except Damage as error:
       self.counts["errors by name"] += 1
@@ -201,8 +206,8 @@ class Search:
     self.trail.append(label)
     self.counts["moments"] += 1
     live = disk.copy()
-    self.judge(live, known, known.acked, known.begun, known.boot,
-               where="a reader", quiet=not opening)
+    self.judge(live, known, known.acked, known.begun, where="a reader",
+               quiet=not opening)
     self.later.append((live, known.copy(), known.cut, list(self.trail)))
     if not opening:
       self.slow_readers(live, known)
@@ -213,7 +218,7 @@ class Search:
       self.seen.add(key)
       self.counts["power cuts"] += 1
       left = from_image(image)
-      self.judge(left, known, known.acked, known.begun, known.boot + 1,
+      self.judge(left, known, known.acked, known.begun,
                  where="after a power cut", quiet=not opening)
       self.later.append((left, known.copy(), True, list(self.trail)))
     self.trail.pop()
@@ -224,11 +229,11 @@ class Search:
     index = Index(live, "db")
     for old, before, acked in known.old[:1] + known.old[-1:]:
       if self.mutant == "a reader takes the journal first":
-        self.judge(old, known, acked, known.begun, known.boot, index=index,
+        self.judge(old, known, acked, known.begun, index=index,
                    where="a slow reader")
       else:
-        self.judge(live, known, acked, known.begun, known.boot, index=before,
-                   fails=True, where="a slow reader")
+        self.judge(live, known, acked, known.begun, index=before, fails=True,
+                   where="a slow reader")
     known.old = known.old[-5:] + ((live, index, known.acked),)
 
   def hook(self, disk, known, opening=False):
@@ -311,7 +316,7 @@ class Search:
   def first(self, history):
     disk, known = Disk(), Known()
     create(disk)
-    writer = Writer(disk, known.boot, self.mutant)
+    writer = Writer(disk, self.mutant)
     self.trail = ["/".join(history) + ":"]
     self.session(writer, known, history)
 
@@ -321,34 +326,31 @@ class Search:
     """The same ones each time, spread over all."""
     return self.full or zlib.crc32(repr(what).encode()) % one_in == 0
 
-  def open(self, disk, known, boot, where, careful=False):
+  def open(self, disk, known, cut, where, careful=False):
     """Opened for writing: from now on its tip is what was answered for."""
     try:
-      writer = Writer(disk, boot, self.mutant, careful)
+      writer = Writer(disk, self.mutant, careful)
     except Damage as error:
       self.wrong(f"{where}: no open: {error}", disk)
-    view = View(disk, boot, self.mutant)
+    view = View(disk, self.mutant)
     known.acked = view.records().get("count", ("row", 0))[1]
     known.begun = known.acked
     known.safe = min(known.safe, known.acked)
-    known.short = writer.unsealed and (
-        known.short or known.cut or boot > known.boot)
+    known.short = writer.unsealed and (known.short or known.cut or cut)
     known.states = known.states[:known.acked + 1]
     known.cut, known.old = False, ()
-    known.boot = boot
     return writer
 
   def again(self, live, known, cut, trail):
     """A second session on what a crash left, with a crash in every call."""
     disk, known, self.trail = live.copy(), known.copy(), trail
-    boot = known.boot + cut
     opening = known.copy()
-    opening.boot, opening.cut = boot, cut or known.cut
+    opening.cut = cut or known.cut
     self.trail.append("power cut, open" if cut else "kill, open")
     self.counts["opens"] += 1
     lowest = known.acked
     self.hook(disk, opening, opening=True)
-    writer = self.open(disk, known, boot, "a second open")
+    writer = self.open(disk, known, cut, "a second open")
     if known.acked < lowest:
       self.wrong(f"open took {known.acked} commits of {lowest}", disk)
     self.hook(disk, known)
@@ -359,30 +361,33 @@ class Search:
     for what in ("collect", "drop", "close"):
       self.trail.append(what)
       self.work(writer, known, what)
-    self.judge(disk, known, known.acked, known.acked, boot, quiet=True,
+    self.judge(disk, known, known.acked, known.acked, quiet=True,
                where="closed")
 
   # damage
 
   def one_damage(self, live, known, cut, trail):
     """Any one: every commit is there, to read and to open; after a power cut
-    what only a had may go with it."""
+    what only a had may go with it. Without a, b may have a commit that nobody
+    was answered for, and no note of it: nobody can tell then whether it is the
+    last."""
     image = live.image()
-    boot = known.boot + cut
     for path, place, old, damaged in damages(image):
       self.counts["damages"] += 1
       self.trail = trail + [f"damage of {path} at {place}"]
       of_a = (cut or known.short) and path.startswith("journal/a-")
       lowest = known.safe if of_a else known.acked
-      fails = of_a and (lowest < known.acked or place in ("missing", "cut"))
+      without_a = path.startswith("journal/a-") and place in ("missing", "cut")
+      fails = of_a and (lowest < known.acked or without_a) or (
+          without_a and known.acked < known.begun)
       loses = self.losses(known, path, place, old)
       disk = from_image(damaged.items())
-      view = self.judge(disk, known, lowest, known.begun, boot, fails=fails,
+      view = self.judge(disk, known, lowest, known.begun, fails=fails,
                         loses=loses, where="one damage")
       if view and self.drawn(8, path, place, sorted(damaged.items(), key=str)):
         if path.startswith("db/t-"):     # what a has as well goes with the drop
           loses = self.losses(known, path, "dropped", old)
-        self.mended(disk, known, boot, loses)
+        self.mended(disk, known, cut, loses)
 
   def losses(self, known, path, place, old):
     """Payloads have one copy: which of them this damage may cost."""
@@ -399,34 +404,34 @@ class Search:
       return lambda name: name == old.name and commit(name) > known.flushed
     return lambda name: False
 
-  def mended(self, disk, known, boot, loses):
+  def mended(self, disk, known, cut, loses):
     """Opened, written on, old files dropped, closed: nothing is lost by that,
     and the second time all is whole."""
     known = known.copy()
     self.counts["mended"] += 1
     lowest = known.acked
-    writer = self.open(disk, known, boot, "an open after damage")
+    writer = self.open(disk, known, cut, "an open after damage")
     for what in ("large", "drop", "close"):
       self.trail.append(what)
       if what == "large":
         self.commit(writer, known, what)
         for image in disk.power_cuts():
           self.judge(from_image(image), known, known.acked, known.acked,
-                     boot + 1, loses=loses, where="mended, then a power cut")
+                     loses=loses, where="mended, then a power cut")
       else:
         self.work(writer, known, what)
-    self.judge(disk, known, known.acked, known.acked, boot, loses=loses,
+    self.judge(disk, known, known.acked, known.acked, loses=loses,
                where="written on after damage")
     self.trail.append("open")
-    writer = self.open(disk, known, boot, "mended", careful=True)
+    writer = self.open(disk, known, False, "mended", careful=True)
     self.trail.append("close")
     self.work(writer, known, "close")
-    self.judge(disk, known, known.acked, known.acked, boot, loses=loses,
-               quiet=True, where="mended")
+    self.judge(disk, known, known.acked, known.acked, loses=loses, quiet=True,
+               where="mended")
 
   def two_damages(self, live, known, cut, trail):
     """Any two: all of it, or an error by name."""
-    image, boot = live.image(), known.boot + cut
+    image = live.image()
     lowest = known.safe if cut or known.short else known.acked
     anything = lambda name: True
     for path, place, _, damaged in damages(image):
@@ -438,7 +443,7 @@ class Search:
         self.counts["two damages"] += 1
         self.trail = trail + [
             f"damages of {path} at {place}, {other} at {where}"]
-        self.judge(from_image(both.items()), known, lowest, known.begun, boot,
+        self.judge(from_image(both.items()), known, lowest, known.begun,
                    fails=True, loses=anything, where="two damages")
 
 
@@ -457,9 +462,13 @@ def run(mutant="", full=False, histories=HISTORIES, works=WORK,
       continue                        # with what each of those opens left
     step = 1 if full and phase != "two" else max(1, each[phase] // scale)
     states = left[::step]
+    if phase == "one":                   # where a kill leaves something undone
+      states += [s for s in left if s[3][-1] == "answered"][
+          ::max(1, step // 10)]
     if phase == "again":             # what is in memory alone is where it hurts
       states += [s for s in left if not s[2] and s[3][-1].startswith(
-          ("write journal/a", "dead"))][::max(1, step // 10)]
+          ("write journal/a", "write journal/b", "dead"))][
+              ::max(1, step // 10)]
     for state in states:
       if phase == "again":
         search.again(*state)

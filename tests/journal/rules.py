@@ -20,9 +20,8 @@ from disk import BAD, ZERO
 A_PLACES = 5
 ORIGIN = "origin"
 SPACES = ("records", "small")
-# after: (ordinal, hash) of the record that the file's own records follow. boot:
-# of the machine that wrote it.
-Preface = collections.namedtuple("Preface", "file session after boot")
+# after: (ordinal, hash) of the record that the file's own records follow.
+Preface = collections.namedtuple("Preface", "file session after")
 Record = collections.namedtuple(
     "Record", "file session ordinal prev rows block hash")
 Seal = collections.namedtuple("Seal", "ordinal hash")
@@ -128,21 +127,13 @@ class Pair:
         wanted = record.prev
     return found
 
-  def lengths(self):
-    """Places of b that whole things in either copy account for, places it has,
-    and whether its last one is whole."""
-    known = set(self.records["a"]) | set(self.records["b"])
-    last = self.units[-1] if self.units else None
-    return (1 + len(known) + bool(self.seals), len(self.units),
-            isinstance(last, (Preface, Record, Seal)))
-
 
 class View:
   """All that an open reads, and what it makes of it: the tip, the records from
   `low` + 1 to it, where the rows come from, and what is damaged."""
 
-  def __init__(self, disk, boot, mutant="", index=None):
-    self.mutant, self.boot, self.told = mutant, boot, []
+  def __init__(self, disk, mutant="", index=None):
+    self.mutant, self.told = mutant, []
     names = disk.names("journal")
     numbers = sorted({int(n[2:]) for n in names
                       if n[:2] in ("a-", "b-") and n[2:].isdigit()})
@@ -155,8 +146,9 @@ class View:
     self.find_records()
     self.find_tip()
     self.find_chain()
+    self.read_note(disk)
     self.find_end()
-    self.check_tip_file(disk)
+    self.check_note()
     self.choose(beside_writer=index is not None)
 
   def read_rows(self, disk, names):
@@ -257,8 +249,7 @@ class View:
     """Whether records behind the tip may be missing (14)."""
     used = [p for p in self.pairs if p.used]
     self.last = used[-1] if used else None
-    boots = [p.preface.boot for p in used if p.preface]
-    same_boot = bool(boots) and boots[-1] == self.boot
+    noted = self.note == Tip(self.tip, self.hash_at(self.tip))
     if not used:
       raise Damage("journal: no records")
     self.sealed = bool(self.last.seals)
@@ -266,28 +257,27 @@ class View:
       cut = pair.a is None or len(pair.a) < A_PLACES and "a" not in pair.seals
       if pair.b is not None and cut:
         self.told.append(f"journal/a-{pair.number}")
-        if "b" not in pair.seals and not same_boot:
+        if pair is self.last and "b" not in pair.seals and not noted:
           raise Damage(f"journal/a-{pair.number}: commits may be missing")
-      explained, length, ends = pair.lengths()
-      if length > explained and not ends and (
-          max(pair.records["a"], default=0) <= self.tip):
-        raise Damage(f"journal/b-{pair.number}: a record is in neither copy")
       for seal in pair.seals.values():
         if seal.ordinal > self.tip:
           raise Damage("journal: records before the seal are gone")
 
-  def check_tip_file(self, disk):
-    """Written after the sync of a: on a sound disk it is never ahead."""
+  def read_note(self, disk):
     content = disk.read("tip")
-    if content and not isinstance(content[0], Tip):
+    self.note = content[0] if content else None
+    if content and not isinstance(self.note, Tip):
       self.told.append("tip")
-    if not content or not isinstance(content[0], Tip) or (
-        self.mutant == "tip is ignored"):
+    if not isinstance(self.note, Tip) or self.mutant == "tip is ignored":
+      self.note = None
+
+  def check_note(self):
+    """Written after the sync of a: on a sound disk it is never ahead."""
+    if self.note is None:
       return
-    tip = content[0]
-    here = self.hash_at(tip.ordinal)
-    if tip.ordinal > self.tip or (here and here != tip.hash):
-      raise Damage(f"journal: record {tip.ordinal} was acknowledged")
+    here = self.hash_at(self.note.ordinal)
+    if self.note.ordinal > self.tip or (here and here != self.note.hash):
+      raise Damage(f"journal: record {self.note.ordinal} was acknowledged")
 
   def choose(self, beside_writer):
     """The rows come from the index and the records above its markers, else from

@@ -17,7 +17,7 @@ def create(disk):
   disk.syncdir("")
   put_synced(disk, "db/MANIFEST", [Manifest((), (), 1)])
   put_synced(disk, "tip", [Tip(0, ORIGIN)])
-  first, seal = Preface(1, 0, (0, ORIGIN), 0), Seal(0, ORIGIN)
+  first, seal = Preface(1, 0, (0, ORIGIN)), Seal(0, ORIGIN)
   put_synced(disk, "journal/a-1", [first, seal])
   put_synced(disk, "journal/b-1", [(first, seal)])
 
@@ -40,12 +40,12 @@ def places(record, block):
 class Writer:
   """A handle that is open for writing."""
 
-  def __init__(self, disk, boot, mutant="", careful=False):
-    self.disk, self.boot, self.mutant = disk, boot, mutant
+  def __init__(self, disk, mutant="", careful=False):
+    self.disk, self.mutant = disk, mutant
     if disk.names("db") is None and disk.names("db.new") is not None:
       disk.rename("db.new", "db")                                        # (15)
       disk.syncdir("")
-    view = View(disk, boot, mutant)
+    view = View(disk, mutant)
     rows = view.records() if careful or not view.base_whole else None
     # Until the rows were written after a crash the index is the second place of
     # what an old b may lack: see secure().
@@ -58,8 +58,12 @@ class Writer:
       old = f"journal/b-{view.chain[self.tip].file}"
       if disk.number(old) is not None:
         disk.sync(old)                               # a kill: in memory alone
+    note = Tip(self.tip, self.hash)
     if not (disk.read("tip") and isinstance(disk.read("tip")[0], Tip)):
-      put_synced(disk, "tip", [Tip(self.tip, self.hash)])
+      put_synced(disk, "tip", [note])
+    elif mutant != "open without a note":
+      # Of a commit that was not noted before a crash: both copies have it now.
+      disk.write("tip", 0, [note])
     self.base, self.base_rows = view.base.ordinal, dict(view.base.rows)
     if not view.base_whole:
       self.base, self.base_rows = self.tip, rows
@@ -104,7 +108,7 @@ class Writer:
     self.number = last + 1
     group = [view.chain[self.tip]] if self.tip in view.chain else []
     after = (self.tip, self.hash)
-    preface = Preface(self.number, self.session, after, self.boot)
+    preface = Preface(self.number, self.session, after)
     contents = [preface]
     self.units = [preface] + group
     for record in group:
@@ -168,7 +172,7 @@ class Writer:
   def commit(self, commits, acknowledge, fails=False):
     """commits: of each record its rows and block, written and synced together:
     one of them, but in a mutant. Durable in a, then b, then the index in
-    memory, then the answer (4)."""
+    memory, then the note, then the answer (4)."""
     for rows, _ in commits:
       for space, _, value in rows:
         if space == "records" and value and value[0] == "large":
@@ -177,8 +181,7 @@ class Writer:
     contents = []
     if self.place + size > A_PLACES:
       self.rotate()
-      contents = [Preface(self.number, self.session, (self.tip, self.hash),
-                          self.boot)]
+      contents = [Preface(self.number, self.session, (self.tip, self.hash))]
     records, a = [], f"journal/a-{self.number}"
     since = len(self.units)
     ordinal, last = self.tip, self.hash
@@ -202,19 +205,31 @@ class Writer:
       self.flush("records")
     self.disk.write(a, self.place, contents)
     self.place += len(contents)
+    if self.mutant == "b beside the sync of a":
+      self.units += units
+      self.write_b(since)
     if self.mutant != "answer before the sync of a":
       self.disk.sync(a, fails)
-    if self.mutant != "b before the sync of a":
+    if self.mutant == "answer before b":
+      self.answer(acknowledge)
+    if self.mutant not in ("b before the sync of a", "b beside the sync of a"):
       self.units += units
       self.write_b(since)
     for record in records:
       self.apply(record, blocks)
       self.chain[record.ordinal] = record
     self.tip, self.hash = ordinal, last
-    acknowledge()
+    if self.mutant == "answer before the note":
+      self.answer(acknowledge)
     self.disk.write("tip", 0, [Tip(self.tip, self.hash)])
+    self.answer(acknowledge)
     if self.disk.number(f"journal/a-{self.number + 1}") is None:
       self.make_next()
+
+  def answer(self, acknowledge):
+    """A moment of its own, for a kill may come before what is left to do."""
+    acknowledge()
+    self.disk.hook(self.disk, "answered")
 
   def apply(self, record, blocks, markers=None):
     for space, key, value in record.rows:
@@ -244,7 +259,8 @@ class Writer:
     for number in self.unsynced:
       self.disk.sync(f"journal/b-{number}")
     self.unsynced = []
-    self.disk.sync("tip")
+    if self.mutant != "sync of b without the note":
+      self.disk.sync("tip")
 
   def secure(self):
     """All that was acknowledged survives the loss of either place. A crash may

@@ -2,6 +2,7 @@
 
 // The journal alone: what was written is read, whatever one copy suffers.
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -15,6 +16,9 @@
 #include "kv/journal/reader.h"
 #include "kv/journal/record.h"
 #include "kv/journal/writer.h"
+#include "tests/fault/fs.h"
+#include "tests/fault/plan.h"
+#include "tests/fault/runner.h"
 #include "tests/kv/fixture.h"
 
 namespace ckptree::kv {
@@ -277,6 +281,73 @@ TEST_F(JournalTest, AFirstCopyThatIsGoneWithoutAWordOnTheTipIsDoubt) {
   EXPECT_OK(content.doubt);
   EXPECT_THAT(content.open_end, HasSubstr("gone or cut short"));
   EXPECT_FALSE(content.noted.has_value());
+}
+
+// A crash may leave an older note of the tip, or none; the next session has the
+// commit in both its copies, and one of them may go.
+TEST_F(JournalTest, ASessionNotesTheCommitThatItBeginsWith) {
+  const std::string note = Store() + "/journal/tip";
+  for (const bool older : {true, false}) {
+    SCOPED_TRACE(older);
+    ASSERT_NO_FATAL_FAILURE(Begin());
+    ASSERT_NO_FATAL_FAILURE(Write());
+    const std::string left =
+        older ? Contents(note) : std::string(kPrefaceBytes, '\0');
+    ASSERT_NO_FATAL_FAILURE(Write());
+    Replace(note, left);
+    ASSERT_OK_AND_ASSIGN(const JournalContent before, Read());
+    ASSERT_EQ(before.tip.ordinal, hashes_.size());
+    ASSERT_EQ(before.noted.has_value(), older);
+    ASSERT_NE(before.noted, before.tip);
+    next_file_ = before.highest_file + 1;
+    preface_.session = before.highest_session + 1;
+    ASSERT_NO_FATAL_FAILURE(Begin(&before.records.rbegin()->second));
+    std::filesystem::remove(PathOf(Copy::kA, writer_->file()));
+    ASSERT_OK_AND_ASSIGN(const JournalContent content, Read());
+    EXPECT_EQ(content.tip, before.tip);
+    EXPECT_EQ(content.noted, content.tip);
+    EXPECT_EQ(content.open_end, "");
+    // The next round begins anew.
+    std::filesystem::remove_all(Store() + "/journal");
+    std::filesystem::create_directories(Store() + "/journal");
+    next_file_ = 1;
+    preface_.session = 1;
+    hashes_.clear();
+    rows_.clear();
+    blocks_.clear();
+  }
+}
+
+// Behind a sync of the second copy a power cut leaves no older note: the loss
+// of both copies has its name.
+TEST_F(JournalTest, TheNoteIsSyncedWithTheSecondCopy) {
+  const testing::SharedFaultCounts counts;
+  const std::string scratch = dir_ / "scratch";
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    SCOPED_TRACE(seed);
+    for (const std::string& folder : {scratch, Store() + "/journal"}) {
+      std::filesystem::remove_all(folder);
+      std::filesystem::create_directories(folder);
+    }
+    const testing::TrialResult cut =
+        testing::RunChild([&](const testing::TrialPipe&) {
+          const auto fs =
+              std::make_shared<testing::FaultFs>(scratch, counts.get());
+          options_.file_system = fs;
+          Begin();
+          for (int i = 0; i < 3; ++i) Write();
+          if (writer_->SyncSecond().ok()) fs->CutPower(seed);
+        });
+    ASSERT_TRUE(cut.killed) << cut.Text();
+    for (const Copy copy : {Copy::kA, Copy::kB}) {
+      std::filesystem::remove(PathOf(copy, 1));
+    }
+    ASSERT_OK_AND_ASSIGN(const JournalContent content, Read());
+    ASSERT_TRUE(content.noted.has_value());
+    EXPECT_EQ(content.noted->ordinal, 3);
+    ASSERT_EQ(content.lost.size(), 1);
+    EXPECT_EQ(content.lost[0].last, 3);
+  }
 }
 
 // Without a, b goes on behind what is damaged in it.

@@ -57,7 +57,8 @@ class RemoteKillTest : public ObjectStoreTest {
   }
   int Lost(const std::string& what) {
     const std::string cache = disks_ / absl::StrCat("cache", ++made_);
-    const std::string wrong = RemoteFault(address_, told_, cache);
+    std::string wrong = RemoteFault(address_, told_, cache);
+    if (wrong.empty()) wrong = DirectoryFault(disk_, cache);
     EXPECT_EQ(wrong, "") << what;
     fs::remove_all(cache);
     return wrong.empty() ? 0 : 1;

@@ -15,15 +15,17 @@ only blocks that others have.
 The rules, of a block that was born in version b and still lives:
   a path      A version v needs it only if b is v or before it, along prev.
   b collected Where b is not in the chain any more, it was between some u and
-              prev(u): each such u is taken for its place, on all branches.
+              prev(u). Of several such u it is the one behind which a list has
+              a block of b; where no list has one, each is taken for its place.
   c dead      v does not need it where the list of a version behind b, up to v
               along prev, has it.
 
 What must hold, in every state:
   * who has a block in its tree needs it by these rules;
-  * who needs it has it, but where there are several branches: of these a
-    block of a collected version may be thought needed on one that never had
-    it, and stays where it is."""
+  * who needs it has it, but where there are several branches and no list has
+    a block of the collected version that wrote it: then one that never had it
+    may be thought to need it. Some version that none follows has it then, so
+    that it stays anyway where these are kept."""
 
 import collections
 import sys
@@ -38,6 +40,8 @@ SIZES = (Size(2, 5, 1), Size(2, 4, 2), Size(1, 5, 2), Size(1, 5, 3))
 MUTANTS = {
     "what was collected has no place": (0, "others have its blocks"),
     "one place is enough": (1, "the other branch has them"),
+    "no list is asked for the place": (1, "one of them never had it"),
+    "the last place is told by a list": (1, "it is of another branch"),
     "lists of all branches count": (2, "it is dead on one of them"),
     "only the own list counts": (0, "it says what died in that version alone"),
     "any version behind the block has it": (2, "it may be on another branch"),
@@ -130,8 +134,13 @@ class Rules:
       return False
     else:                                                    # Rule b.
       places = [u for u, of in sorted(versions.items()) if of[0] < born < u]
+      told = self.told(versions, dead, born)
       if self.mutant == "one place is enough":
         places = places[:1]
+      elif told and self.mutant == "the last place is told by a list":
+        places = places[-1:]
+      elif told and self.mutant != "no list is asked for the place":
+        places = [u for u in places if u in told]
       if not set(places) & set(path):
         return False
     if self.mutant == "lists of all branches count":
@@ -140,8 +149,21 @@ class Rules:
       path = path[:1]
     return not any(block in dead[u] for u in path if born < u <= version)
 
+  def told(self, versions, dead, born):
+    """The first version whose list has a block of `born`, and all that it goes
+    on from; empty: there is none."""
+    first = next((u for u in sorted(versions)
+                  if any(block[0] == born for block in dead[u])), 0)
+    path = {first} - {0}
+    while first and versions[first][0]:
+      first = versions[first][0]
+      path.add(first)
+    return path
+
   def look(self, state, met):
     versions, dead = dict(state.versions), dict(state.dead)
+    followed = {of[0] for of in versions.values()}
+    newest = [of[2] for v, of in versions.items() if v not in followed]
     for version, (_, _, blocks, _) in versions.items():
       for block in state.living:
         needed = self.needs(versions, dead, version, block)
@@ -149,8 +171,11 @@ class Rules:
           return f"version {version} has {block}, and does not need it"
         if needed and block not in blocks:
           met["thought needed"] += 1
-          if len(state.tips) == 1 or block[0] in versions:
+          if (len(state.tips) == 1 or block[0] in versions
+              or self.told(versions, dead, block[0])):
             return f"version {version} needs {block}, and does not have it"
+          if not any(block in blocks_of for blocks_of in newest):
+            return f"{block} stays, and nothing that is newest has it"
         met["shared"] += needed and block[0] != version
         met["of a collected version"] += needed and block[0] not in versions
     return None

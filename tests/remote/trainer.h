@@ -36,6 +36,11 @@ struct Told {
 std::string RemoteFault(const std::string& address, const Told& told,
                         const std::string& cache);
 
+// The same of each step that the directory of a trainer lists, where it is a
+// store.
+std::string DirectoryFault(const std::string& directory,
+                           const std::string& cache);
+
 // The program itself, started again: main() gives its arguments to
 // TrainerMain() where they are a trainer's. Confined to one thread.
 class Trainer {

@@ -77,6 +77,12 @@ TEST(KeysTest, GoldenBytes) {
   EXPECT_EQ(Hex(SettingsKey(3)),
             "0c"
             "00000003");
+  EXPECT_EQ(Hex(FarKey({5, 1, Space::kChunks, 7})),
+            "0d"
+            "0000000000000005"
+            "0001"
+            "03"
+            "07");
   EXPECT_EQ(Hex(BlockKey(5, 1, BlockNumber(3, 12))),
             "0000000000000005"
             "0001"
@@ -167,6 +173,13 @@ TEST(KeysTest, RoundTripsEveryOtherKey) {
   }
   EXPECT_EQ(DecodeBranchKey(BranchKey(UINT32_MAX)), UINT32_MAX);
   EXPECT_EQ(DecodeSettingsKey(SettingsKey(UINT32_MAX)), UINT32_MAX);
+  const auto far = DecodeFarKey(FarKey({9, 2, Space::kChunks, 255}));
+  ASSERT_TRUE(far.has_value());
+  EXPECT_EQ(far->version, 9);
+  EXPECT_EQ(far->part, 2);
+  EXPECT_EQ(far->builder, 255);
+  // Leaf records never leave.
+  EXPECT_FALSE(DecodeFarKey(FarKey({9, 2, Space::kLeaves, 0})).has_value());
   EXPECT_EQ(DecodeTagKey(TagKey("a/b")), "a/b");
   EXPECT_EQ(DecodeDigestKey(Row::kTree, TreeKey(Counting())), Counting());
   EXPECT_EQ(DecodeDigestKey(Row::kTreePage, TreePageKey(Counting())),
@@ -174,13 +187,19 @@ TEST(KeysTest, RoundTripsEveryOtherKey) {
 }
 
 TEST(KeysTest, RefusesKeysOfAnotherLengthOrRow) {
-  const std::vector<std::string> keys = {
-      StepKey(0, 1),       StepMetaKey(1),
-      TreeKey(Counting()), TreePageKey(Counting()),
-      DeadKey(1),          SegmentKey(1, 0, Space::kChunks, 0),
-      CommitKey(1),        RemovedKey(1),
-      BranchKey(1),        PinKey(1),
-      StoreKey(),          ""};
+  const std::vector<std::string> keys = {StepKey(0, 1),
+                                         StepMetaKey(1),
+                                         TreeKey(Counting()),
+                                         TreePageKey(Counting()),
+                                         DeadKey(1),
+                                         SegmentKey(1, 0, Space::kChunks, 0),
+                                         CommitKey(1),
+                                         RemovedKey(1),
+                                         FarKey({1, 0, Space::kChunks, 0}),
+                                         BranchKey(1),
+                                         PinKey(1),
+                                         StoreKey(),
+                                         ""};
   for (const std::string& key : keys) {
     for (const std::string& bad :
          {key + 'x', key.substr(0, key.empty() ? 0 : key.size() - 1)}) {
@@ -188,6 +207,7 @@ TEST(KeysTest, RefusesKeysOfAnotherLengthOrRow) {
       EXPECT_FALSE(DecodeSegmentKey(bad).has_value()) << Hex(bad);
       EXPECT_FALSE(DecodeBranchKey(bad).has_value()) << Hex(bad);
       EXPECT_FALSE(DecodeSettingsKey(bad).has_value()) << Hex(bad);
+      EXPECT_FALSE(DecodeFarKey(bad).has_value()) << Hex(bad);
       for (int row = 0; row < 16; ++row) {
         EXPECT_FALSE(DecodeVersionKey(static_cast<Row>(row), bad).has_value());
         EXPECT_FALSE(DecodeDigestKey(static_cast<Row>(row), bad).has_value());

@@ -134,6 +134,7 @@ TEST(LeafRecordTest, RandomRecordsRoundTrip) {
   SCOPED_TRACE(kSeed);
   std::mt19937_64 random(kSeed);
   const auto below = [&](std::uint64_t n) { return random() % n; };
+  LeafRecord used = InlineLeaf();  // What was in it does not stay.
   for (int round = 0; round < kRandomRounds; ++round) {
     LeafRecord record;
     record.since_version = 1 + (random() >> below(63));
@@ -170,6 +171,11 @@ TEST(LeafRecordTest, RandomRecordsRoundTrip) {
     const auto decoded = DecodeLeafRecord(Encoded(record));
     ASSERT_TRUE(decoded.ok()) << decoded.status() << " round " << round;
     ASSERT_EQ(*decoded, record) << "round " << round;
+    ASSERT_TRUE(DecodeLeafRecordInto(Encoded(record), &used).ok());
+    ASSERT_EQ(used, record) << "round " << round;
+    if (round % 8 != 0) continue;
+    ASSERT_TRUE(DecodeLeafRecordInto(Encoded(InlineLeaf()), &used).ok());
+    ASSERT_EQ(used, InlineLeaf()) << "round " << round;
   }
 }
 

@@ -32,6 +32,8 @@ TEST(RemoteRecordTest, GoldenBytes) {
             "cd9b1d7216f430fc2b0bb706c69cf783");
   EXPECT_EQ(base::DigestOf(EncodeRemoteIndex(SampleRemoteIndex())).Hex(),
             "ca186b46ced9d5822ba6d02e609df3fb");
+  EXPECT_EQ(base::DigestOf(EncodeFarSegment(SampleFarSegment())).Hex(),
+            "f886be99e15096910ffea57176b30935");
 }
 
 TEST(RemoteRecordTest, KeepsEveryField) {

@@ -404,6 +404,10 @@ inline RemoteIndex SampleRemoteIndex() {
   return index;
 }
 
+inline FarSegment SampleFarSegment() {
+  return {{SampleRemoteCommit().segments[0], 3}, "s3://bucket/run"};
+}
+
 struct Sample {
   RecordKind kind;
   std::string bytes;
@@ -465,6 +469,8 @@ inline std::vector<Sample> Samples() {
                  EncodeRemoteRun, DecodeRemoteRun),
       MakeSample(K::kRemoteIndex, EncodeRemoteIndex(SampleRemoteIndex()),
                  EncodeRemoteIndex, DecodeRemoteIndex),
+      MakeSample(K::kFarSegment, EncodeFarSegment(SampleFarSegment()),
+                 EncodeFarSegment, DecodeFarSegment),
       MakeSample(K::kTreeRoot, EncodeTreeRoot(SampleRoot()), EncodeTreeRoot,
                  DecodeTreeRoot),
       MakeSample(K::kTreePage, EncodeTreePage({SampleEntries()}),

@@ -125,9 +125,10 @@ def main():
                 listed = said(binary, store, "ls", str(step))["leaves"]
                 rows[step] = {row["key"]: row for row in listed}
             for text, holds in CONDITIONS:
-                for words in ([], ["7..15"], ["-k", "layer_*/w"],
+                for words in ([], ["7..15"], ["4"], ["-k", "layer_*/w"],
                               ["-k", "layer_3/w"]):
-                    span = range(7, 16) if words == ["7..15"] else rows
+                    span = {"7..15": range(7, 16), "4": [4]}.get(
+                        words[0] if words else "", rows)
                     wanted = {}
                     for step in span:
                         for key, row in rows[step].items():

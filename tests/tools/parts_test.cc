@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -79,6 +80,18 @@ TEST_F(PartsTest, TheStepNamesTheSlowest) {
   EXPECT_THAT(Show({"2"}).out, HasSubstr("3 of 1 host; the slowest, rank "));
   EXPECT_EQ(Json::parse(Show({"2", "--json"}).out)["parts"].size(), 3u);
   EXPECT_EQ(Json::parse(Show({"1", "--json"}).out)["parts"].size(), 0u);
+}
+
+TEST_F(PartsTest, FindSeesTheLeavesOfAllRanks) {
+  const Result leaves = Run({"-C", path(), "ls", "2", "-o", "csv", "--columns",
+                             "key", "--no-header"});
+  EXPECT_EQ(std::count(leaves.out.begin(), leaves.out.end(), '\n'), 3);
+  for (const char* condition : {"l2>0", "dtype==float32"}) {
+    const Result found = Run({"-C", path(), "find", condition, "-o", "csv",
+                              "--columns", "key", "--no-header"});
+    EXPECT_EQ(found.code, 0) << found.err;
+    EXPECT_EQ(found.out, leaves.out);
+  }
 }
 
 TEST_F(PartsTest, WhatHasNone) {

@@ -5,14 +5,20 @@
 #include "tools/output/written_table.h"
 
 #include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstddef>
+#include <cstring>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,6 +28,7 @@
 #include "core/engine/leaf_pieces.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testutil/flip_byte.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/tools/command_runner.h"
 
@@ -49,14 +56,17 @@ class WrittenTableTest : public ::testing::Test {
     table.columns = {{.name = "key", .title = "KEY", .elide = true},
                      {.name = "count", .title = "COUNT", .right = true},
                      {.name = "note", .title = "NOTE"}};
-    table.more_rows = [this, rows](std::size_t* late) -> absl::StatusOr<bool> {
+    table.more_rows = [this, rows](std::size_t written,
+                                   std::size_t* late) -> absl::StatusOr<bool> {
       ++reads_;
+      written_ = written;
       if (on_read_) on_read_();
       if (reads_ == fails_at_) return absl::DataLossError("piece is damaged");
       *late = std::min(rows, *late + piece_);
       return *late < rows;
     };
     table.make_row = [this](std::size_t row, std::vector<Cell>* cells) {
+      EXPECT_GE(row, written_);
       std::string key = absl::StrFormat("leaf%05d", row);
       if (row == wide_) key += ", which has a name that is longer";
       cells->push_back(TextCell(key));
@@ -69,7 +79,7 @@ class WrittenTableTest : public ::testing::Test {
   // As a whole, however long it is.
   std::string Whole(std::size_t rows, const TableOptions& options) {
     Table table = TableOf(rows);
-    while (table.more_rows(&table.late_rows).value()) {
+    while (table.more_rows(0, &table.late_rows).value()) {
     }
     table.more_rows = nullptr;
     reads_ = 0;
@@ -100,14 +110,20 @@ class WrittenTableTest : public ::testing::Test {
   std::size_t piece_ = kPiece;
   std::size_t wide_ = kRows;
   int reads_ = 0;
+  std::size_t written_ = 0;  // As the last read was told.
   int fails_at_ = 0;
   std::function<void()> on_read_;
 };
 
 TEST_F(WrittenTableTest, TheFirstRowsAreWrittenBeforeTheNextAreRead) {
-  std::vector<std::size_t> written;
-  on_read_ = [&] { written.push_back(Written().size()); };
+  std::vector<std::size_t> written, rows;
+  on_read_ = [&] {
+    written.push_back(Written().size());
+    rows.push_back(written_);
+  };
   ASSERT_THAT(Write(TableOf(kRows), {}), IsOk());
+  EXPECT_EQ(rows, (std::vector<std::size_t>{0, kPiece, 2 * kPiece, 3 * kPiece,
+                                            4 * kPiece}));
   ASSERT_EQ(written.size(), 5u);
   EXPECT_EQ(written[0], 0u);
   for (std::size_t i = 1; i < written.size(); ++i) {
@@ -141,6 +157,32 @@ TEST_F(WrittenTableTest, ShortTablesAreSetAsAWhole) {
   wide_ = kRowsOfWhole - 1;
   ASSERT_THAT(Write(TableOf(kRowsOfWhole), {}), IsOk());
   EXPECT_EQ(Written(), Whole(kRowsOfWhole, {}));
+}
+
+TEST_F(WrittenTableTest, ProgramsWaitForNoMoreThanARow) {
+  piece_ = 1;
+  for (const Format format :
+       {Format::kJson, Format::kNdjson, Format::kCsv, Format::kMarkdown}) {
+    TableOptions options;
+    options.format = format;
+    const std::string whole = Whole(3, options);
+    std::vector<std::size_t> written;
+    on_read_ = [&] { written.push_back(Written().size()); };
+    ASSERT_THAT(Write(TableOf(3), options), IsOk());
+    ASSERT_EQ(written.size(), 3u);
+    EXPECT_EQ(written[0], 0u);
+    EXPECT_GT(written[1], 0u);
+    EXPECT_GT(written[2], written[1]);
+    EXPECT_EQ(Written(), whole);
+    // A pager is asked once it is known how many lines there are.
+    terminal_ = {.is_terminal = true, .utf8 = true, .width = 80};
+    written.clear();
+    reads_ = 0;
+    ASSERT_THAT(Write(TableOf(3), options), IsOk());
+    EXPECT_EQ(written, (std::vector<std::size_t>{0, 0, 0}));
+    terminal_ = {};
+    on_read_ = nullptr;
+  }
 }
 
 TEST_F(WrittenTableTest, AWideRowWidensWhatFollows) {
@@ -306,6 +348,146 @@ TEST_F(LongStepTest, VerbsShowAllOfIt) {
   const Json of_stat = Json::parse(Run({"-C", path_, "stat", "--json"}).out);
   EXPECT_EQ(of_stat["arrays"].size(), kLeaves);
   EXPECT_EQ(of_stat["totals"]["float32"]["arrays"], kLeaves);
+}
+
+// Three steps, in each of which all leaves are others; of the last one there is
+// a NaN in the third.
+class LongDiffTest : public CommandRunner {
+ protected:
+  static constexpr std::size_t kLeaves = 20000;
+
+  void SetUp() override {
+    ASSERT_OK_AND_ASSIGN(Store store,
+                         Store::Open(path_, {.create_if_missing = true}));
+    std::vector<float> last(kLast.size() / sizeof(float));
+    for (int step = 1; step <= 3; ++step) {
+      StepBuilder builder = store.Begin(step);
+      const auto value = static_cast<float>(step);
+      for (std::size_t i = 0; i + 1 < kLeaves; ++i) {
+        builder.Put(absl::StrFormat("leaf%05d", i),
+                    {.dtype = DType::kFloat32, .shape = {1}, .data = &value});
+      }
+      // Found in a file by these bytes.
+      std::memcpy(last.data(), kLast.data(), kLast.size());
+      last[0] = step == 3 ? std::nanf("") : value;
+      builder.Put("leaf19999",
+                  {.dtype = DType::kFloat32,
+                   .shape = {static_cast<std::int64_t>(last.size())},
+                   .data = last.data()});
+      ASSERT_THAT(std::move(builder).Commit().WaitCommitted(), IsOk());
+    }
+    ASSERT_THAT(store.Close(), IsOk());
+  }
+
+  Result Diff(std::vector<std::string> words) {
+    words.insert(words.begin(), {"-C", path_, "diff"});
+    return Run(std::move(words));
+  }
+
+  // Flips a bit in each copy of the records of the last leaf.
+  void DamageTheLast() {
+    int found = 0;
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(path_)) {
+      if (!entry.is_regular_file()) continue;
+      const std::string bytes = ReadFile(entry.path());
+      for (std::size_t at = bytes.find(kMark); at != bytes.npos;
+           at = bytes.find(kMark, at + 1)) {
+        testing::FlipByte(entry.path(), at);
+        ++found;
+      }
+    }
+    ASSERT_GT(found, 0);
+  }
+
+  static constexpr std::string_view kMark = "these bytes are in no other leaf";
+  static constexpr std::string_view kLast =
+      "1234these bytes are in no other leaf";
+  const std::string path_ = scratch_ / "long";
+};
+
+TEST_F(LongDiffTest, ShowsAllOfIt) {
+  const Result text = Diff({"1", "2"});
+  EXPECT_EQ(text.code, 1);
+  EXPECT_EQ(Lines(text.out), kLeaves + 2);
+  EXPECT_THAT(text.out, HasSubstr("\nchanged  leaf19999  float32["));
+  EXPECT_THAT(text.out, Not(HasSubstr("NAN")));
+  const std::string summary =
+      "1 -> 2: 20000 differences, 0 leaves are the same\n";
+  EXPECT_THAT(text.out, EndsWith(summary));
+  const Result json = Diff({"1", "2", "--json"});
+  EXPECT_EQ(json.code, 1);
+  const Json document = Json::parse(json.out);
+  EXPECT_EQ(document["changes"].size(), kLeaves);
+  EXPECT_EQ(document["same"], 0);
+  // All are counted, wherever the list ends.
+  const Result limited = Diff({"1", "2", "-n", "3"});
+  EXPECT_EQ(limited.code, 1);
+  EXPECT_EQ(Lines(limited.out), 5u);
+  EXPECT_THAT(limited.out, EndsWith(summary));
+  EXPECT_EQ(Diff({"1", "2", "-n", "0", "-o", "csv"}).code, 1);
+  const Result one = Diff({"1:leaf19999", "2"});
+  EXPECT_EQ(Lines(one.out), 3u);
+  EXPECT_THAT(one.out, EndsWith("1 -> 2: 1 difference\n"));
+}
+
+// Which columns there are is known before the first row.
+TEST_F(LongDiffTest, WhatIsNotFiniteAtTheEndHasColumns) {
+  const Result result = Diff({"2", "3"});
+  EXPECT_THAT(result.out.substr(0, result.out.find('\n')),
+              HasSubstr("NAN AFTER"));
+  EXPECT_THAT(result.out, HasSubstr("differences are of the finite elements"));
+  // The leaf that has one is none of these.
+  EXPECT_THAT(Diff({"2:leaf00007", "3"}).out, Not(HasSubstr("NAN AFTER")));
+}
+
+// It reads arrays until it is interrupted, and does not go on printing then.
+TEST_F(LongDiffTest, CtrlCEndsItWhileNobodyReads) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  std::vector<std::string> words = {
+      CKPTREE_BINARY, "-C", path_, "diff", "1", "2", "--values", "-o", "csv"};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  pid_t pid = 0;
+  ASSERT_EQ(posix_spawn(&pid, CKPTREE_BINARY, &actions, nullptr, argv.data(),
+                        environ),
+            0);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  char first = 0;
+  // More than a pipe holds comes with it.
+  ASSERT_EQ(read(ends[0], &first, 1), 1);
+  EXPECT_EQ(kill(pid, SIGINT), 0);
+  close(ends[0]);  // One that goes on ends by that.
+  int status = 0;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGINT);
+}
+
+// The first rows are written before the last are read.
+TEST_F(LongDiffTest, RowsInFrontOfWhatIsDamagedAreWritten) {
+  ASSERT_NO_FATAL_FAILURE(DamageTheLast());
+  for (const char* const format : {"table", "csv", "ndjson"}) {
+    const Result result = Diff({"1", "2", "-o", format});
+    EXPECT_EQ(result.code, 5) << format << result.err;
+    EXPECT_THAT(result.out, HasSubstr("leaf00000")) << format;
+    EXPECT_THAT(result.out, HasSubstr("leaf10000")) << format;
+    EXPECT_THAT(result.out, Not(HasSubstr("leaf19999"))) << format;
+    EXPECT_THAT(result.out, Not(HasSubstr("differences"))) << format;
+  }
+  // How many are the same stands in front.
+  const Result json = Diff({"1", "2", "--json"});
+  EXPECT_EQ(json.code, 5);
+  EXPECT_EQ(json.out, "");
+  const Result limited = Diff({"1", "2", "-o", "csv", "-n", "10"});
+  EXPECT_EQ(limited.code, 1) << limited.err;
+  EXPECT_EQ(Lines(limited.out), 11u);
 }
 
 }  // namespace

@@ -161,8 +161,9 @@ absl::StatusOr<std::vector<LeafInfo>> FindSubtree(const Step& step,
 }
 
 absl::StatusOr<std::vector<LeafInfo>> SubtreePieces::Next() {
-  // More than WriteTable() waits for; then enough for all threads.
-  constexpr std::size_t kFirst = 2048, kThen = 16384;
+  // More than WriteTable() waits for; then enough for all threads, and so few
+  // that their memory is warm when that of the next ones is asked for.
+  constexpr std::size_t kFirst = 2048, kThen = 8192;
   const bool first = !std::exchange(begun_, true);
   if (key_.empty()) return pieces_.Next(first ? kFirst : kThen);
   if (!first) return std::vector<LeafInfo>();

@@ -16,10 +16,10 @@ constexpr std::size_t kMostThreads = 4;
 }  // namespace
 
 std::vector<RowRange> RangesOfRows(std::size_t rows) {
-  const std::size_t processors =
-      std::max(1u, std::thread::hardware_concurrency());
-  const std::size_t count = std::clamp<std::size_t>(
-      rows / kRowsOfThread, 1, std::min(processors, kMostThreads));
+  const std::size_t most = std::min(rows / kRowsOfThread, kMostThreads);
+  if (most < 2) return {{0, rows}};  // How many processors is a system call.
+  const std::size_t count =
+      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, most);
   std::vector<RowRange> ranges;
   for (std::size_t i = 0; i < count; ++i) {
     ranges.push_back({rows * i / count, rows * (i + 1) / count});

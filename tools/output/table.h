@@ -66,9 +66,12 @@ struct Table {
   std::function<void(std::size_t late_row, std::vector<Cell>* cells)> make_row;
 
   // Rows by pieces: where it is set each call adds to `late_rows` those that
-  // were read by then, or none, until it says false: those were all. On the
-  // thread that prints, never beside make_row.
-  std::function<absl::StatusOr<bool>(std::size_t* late_rows)> more_rows;
+  // were read by then, or none, until it says false: those were all. Of them
+  // the first `written` are not looked at any more. On the thread that prints,
+  // never beside make_row.
+  std::function<absl::StatusOr<bool>(std::size_t written,
+                                     std::size_t* late_rows)>
+      more_rows;
 
   // All of them are in `rows` then.
   void MakeRows();

@@ -24,14 +24,19 @@ absl::Status WriteTable(Table table, const TableOptions& options,
                                : static_cast<std::size_t>(*options.limit);
   bool more = table.more_rows != nullptr;
   const auto rows = [&] { return table.rows.size() + table.late_rows; };
+  std::size_t written = 0;  // Of the late rows.
   const auto read = [&](std::size_t least) -> absl::Status {
     while (more && rows() < least) {
-      CKPTREE_ASSIGN_OR_RETURN(more, table.more_rows(&table.late_rows));
+      CKPTREE_ASSIGN_OR_RETURN(more,
+                               table.more_rows(written, &table.late_rows));
     }
     return absl::OkStatus();
   };
-  CKPTREE_RETURN_IF_ERROR(
-      read(of_all ? kAll : std::min(most, kRowsOfWhole + 1)));
+  // Programs wait for no widths, and pagers are for terminals.
+  const bool for_people =
+      options.format == Format::kTable || terminal.is_terminal;
+  const std::size_t least = for_people ? kRowsOfWhole + 1 : 1;
+  CKPTREE_RETURN_IF_ERROR(read(of_all ? kAll : std::min(most, least)));
   if (!more || rows() >= most) {
     CKPTREE_ASSIGN_OR_RETURN(
         const std::string text,
@@ -53,6 +58,7 @@ absl::Status WriteTable(Table table, const TableOptions& options,
     out->Flush().IgnoreError();  // It is kept, and told at the end.
     if (out->failed()) return absl::OkStatus();
     piece.begin = piece.end;
+    written = table.late_rows;
     piece.first = false;
     CKPTREE_RETURN_IF_ERROR(read(rows() + 1));
   }

@@ -15,10 +15,11 @@
 
 namespace ckptree::tools {
 
-// A table of no more rows is looked at as a whole: its widths are those of all
-// of them, and nothing of it is written before all are known. Of a longer one
-// the first rows are more than this, so more than fit a screen: whether a pager
-// is asked is known by then.
+// A table for people of no more rows is looked at as a whole: its widths are
+// those of all of them, and nothing of it is written before all are known. Of a
+// longer one the first rows are more than this, so more than fit a screen:
+// whether a pager is asked is known by then. So it is on a terminal, whatever
+// the format. For programs the first piece that has a row is written.
 inline constexpr std::size_t kRowsOfWhole = 1024;
 
 // Writes `table` as Render() gives it; one that has more_rows by pieces, each

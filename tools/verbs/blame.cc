@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <string>
@@ -20,6 +19,7 @@
 #include "tools/line/table_flags.h"
 #include "tools/line/target.h"
 #include "tools/output/failure.h"
+#include "tools/output/kept_rows.h"
 #include "tools/output/leaf_cells.h"
 
 namespace ckptree::tools {
@@ -43,7 +43,7 @@ absl::StatusOr<int> RunBlame(Session& session) {
       internal::ListedVersions(**store);
   if (!listed.ok()) return listed.status();
   SubtreePieces pieces(*step, "");
-  std::vector<BlameEntry> entries;  // That have been read.
+  KeptRows<BlameEntry> entries;  // That have been read.
 
   Table table;
   table.schema = "ckptree.blame/1";
@@ -56,7 +56,9 @@ absl::StatusOr<int> RunBlame(Session& session) {
                    {.name = "bytes", .title = "SIZE", .right = true},
                    {.name = "version"}};
   const std::vector<bool> needed = options->NeedsOf(table.columns);
-  table.more_rows = [&](std::size_t* late_rows) -> absl::StatusOr<bool> {
+  table.more_rows = [&](std::size_t written,
+                        std::size_t* late_rows) -> absl::StatusOr<bool> {
+    entries.Drop(written);
     CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafInfo> leaves, pieces.Next());
     if (leaves.empty()) return false;
     if (names) {
@@ -67,8 +69,8 @@ absl::StatusOr<int> RunBlame(Session& session) {
     CKPTREE_ASSIGN_OR_RETURN(
         std::vector<BlameEntry> next,
         internal::BlameOf(*step, std::move(leaves), *listed));
-    std::move(next.begin(), next.end(), std::back_inserter(entries));
-    *late_rows = entries.size();
+    entries.Add(std::move(next), step->info().leaf_count);
+    *late_rows = entries.end();
     return true;
   };
   table.make_row = [&](std::size_t i, std::vector<Cell>* cells) {

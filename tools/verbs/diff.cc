@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "ckptree/history.h"
+#include "core/engine/difference_pieces.h"
 #include "tools/line/command.h"
 #include "tools/line/table_flags.h"
 #include "tools/line/target.h"
@@ -30,41 +31,169 @@
 namespace ckptree::tools {
 namespace {
 
-std::uint64_t NonFiniteOf(const std::optional<LeafDetail>& detail) {
-  if (!detail || !detail->statistics) return 0;
-  return detail->statistics->nan + detail->statistics->inf;
+using internal::LeafDifference;
+using internal::LeafSide;
+
+std::uint64_t NonFiniteOf(const LeafSide& side) {
+  return side.statistics ? side.statistics->nan + side.statistics->inf : 0;
 }
 
-bool HasNonFinite(const DiffReport& report) {
-  return std::any_of(report.changes.begin(), report.changes.end(),
-                     [](const LeafChange& change) {
-                       return NonFiniteOf(change.before_detail) > 0 ||
-                              NonFiniteOf(change.after_detail) > 0;
-                     });
-}
-
-// What is not in the records of a change.
+// What is in no record of a leaf.
 struct Computed {
   Cell values[2] = {NoCell(), NoCell()};  // Of what is no array: both sides.
   std::optional<ValueDifference> difference;
 };
 
-absl::StatusOr<Cell> ValueOf(const Step& step,
-                             const std::optional<LeafInfo>& leaf,
-                             const std::optional<LeafDetail>& detail) {
-  if (!leaf || !detail) return NoCell();
-  return ScalarCell(step, *leaf, *detail);
-}
+// The differences that have been read, and the next ones.
+class Differences {
+ public:
+  // With `values` arrays are read, too. Both steps outlive it.
+  Differences(const Step& before, const Step& after, bool values)
+      : before_(before),
+        after_(after),
+        values_(values),
+        pieces_(before, after) {}
 
-bool ComparesValues(const LeafChange& change) {
-  return change.kind == LeafChange::Kind::kChanged &&
-         change.before->dtype != DType::kNone;
-}
+  // Leaves of other names are passed over; `names` are ascending. To be called
+  // before any are read.
+  void Only(std::vector<std::string> names) { names_ = std::move(names); }
 
-// Made late: the table holds on to `report`.
-absl::StatusOr<Table> DiffTable(const DiffReport& report, const Step& before,
-                                const Step& after, bool values,
-                                const TableOptions& options) {
+  std::size_t size() const { return size_; }
+  std::uint64_t same() const { return pieces_.same(); }
+  bool has_non_finite() const { return has_non_finite_; }
+
+  // Of each run the place of its first one comes before it.
+  const LeafDifference& operator[](std::size_t i) const {
+    const auto behind = std::upper_bound(begins_.begin(), begins_.end(), i);
+    const auto run = static_cast<std::size_t>(behind - begins_.begin()) - 1;
+    return runs_[run][i - begins_[run]];
+  }
+  const Computed& ComputedOf(std::size_t i) const {
+    static const Computed kNothing;
+    const auto found = computed_.find(i);
+    return found == computed_.end() ? kNothing : found->second;
+  }
+
+  // False: there are no more.
+  absl::StatusOr<bool> Read() {
+    // More than WriteTable() waits for; then enough for all threads. To read
+    // values takes longer: of these more often some.
+    constexpr std::size_t kFirst = 2048, kThen = 16384;
+    if (ended_) return false;
+    const bool few = !std::exchange(begun_, true) || values_;
+    internal::DifferencePieces::Runs runs;
+    CKPTREE_ASSIGN_OR_RETURN(const bool more,
+                             pieces_.Next(few ? kFirst : kThen, &runs));
+    for (std::vector<LeafDifference>& run : runs) {
+      if (names_) {
+        std::erase_if(run, [this](const LeafDifference& difference) {
+          return !std::binary_search(names_->begin(), names_->end(),
+                                     difference.name);
+        });
+      }
+      if (run.empty()) continue;
+      begins_.push_back(size_);
+      size_ += run.size();
+      runs_.push_back(std::move(run));
+      CKPTREE_RETURN_IF_ERROR(Look(begins_.back(), runs_.back()));
+    }
+    ended_ = !more;
+    return more;
+  }
+
+  absl::Status ReadAll() {
+    while (!ended_) CKPTREE_RETURN_IF_ERROR(Read().status());
+    return absl::OkStatus();
+  }
+
+  // Some of the first ones, if there are any.
+  absl::Status Begin() {
+    while (!ended_ && size_ == 0) CKPTREE_RETURN_IF_ERROR(Read().status());
+    return absl::OkStatus();
+  }
+
+  // So far that has_non_finite() is true of all if it is of any. The steps say
+  // whether they have anything that is not finite; where they do, the first
+  // leaf of these that differs has to be found.
+  absl::Status LookForNonFinite() {
+    if (before_.info().nonfinite_leaves + after_.info().nonfinite_leaves == 0) {
+      return absl::OkStatus();
+    }
+    while (!ended_ && !has_non_finite_) {
+      CKPTREE_RETURN_IF_ERROR(Read().status());
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // At those of `run`, which is in its place; the first of them is `begin`.
+  absl::Status Look(std::size_t begin, const std::vector<LeafDifference>& run) {
+    std::optional<Interruptible> interruptible;
+    if (values_) interruptible.emplace();
+    for (std::size_t i = 0; i < run.size(); ++i) {
+      const LeafDifference& difference = run[i];
+      has_non_finite_ = has_non_finite_ || NonFiniteOf(difference.before) > 0 ||
+                        NonFiniteOf(difference.after) > 0;
+      if (HasScalarIn(difference.before) || HasScalarIn(difference.after)) {
+        CKPTREE_RETURN_IF_ERROR(ReadScalars(difference, &computed_[begin + i]));
+      }
+      if (values_ && difference.kind == LeafChange::Kind::kChanged &&
+          difference.before.type->dtype != DType::kNone) {
+        CKPTREE_ASSIGN_OR_RETURN(const LeafInfo before,
+                                 Named(difference, difference.before));
+        CKPTREE_ASSIGN_OR_RETURN(const LeafInfo after,
+                                 Named(difference, difference.after));
+        CKPTREE_ASSIGN_OR_RETURN(
+            computed_[begin + i].difference,
+            CompareValues(before_, before, after_, after, Interrupted));
+      }
+    }
+    // The first Ctrl-C may have come behind the last array.
+    if (values_ && Interrupted()) return absl::CancelledError("interrupted");
+    return absl::OkStatus();
+  }
+
+  static bool HasScalarIn(const LeafSide& side) {
+    return side.type != nullptr && HasScalar(*side.type);
+  }
+
+  static absl::StatusOr<LeafInfo> Named(const LeafDifference& difference,
+                                        const LeafSide& side) {
+    LeafInfo leaf = *side.type;
+    CKPTREE_ASSIGN_OR_RETURN(leaf.path, Path::Parse(difference.name));
+    leaf.name = difference.name;
+    return leaf;
+  }
+
+  absl::Status ReadScalars(const LeafDifference& difference,
+                           Computed* computed) const {
+    for (const int which : {0, 1}) {
+      const LeafSide& side = which == 0 ? difference.before : difference.after;
+      if (!HasScalarIn(side)) continue;
+      CKPTREE_ASSIGN_OR_RETURN(const LeafInfo leaf, Named(difference, side));
+      CKPTREE_ASSIGN_OR_RETURN(computed->values[which],
+                               ScalarCell(which == 0 ? before_ : after_, leaf,
+                                          LeafDetail{.bytes = side.bytes}));
+    }
+    return absl::OkStatus();
+  }
+
+  const Step& before_;
+  const Step& after_;
+  const bool values_;
+  internal::DifferencePieces pieces_;
+  std::optional<std::vector<std::string>> names_;  // Nothing: all.
+  bool begun_ = false;
+  bool ended_ = false;
+  bool has_non_finite_ = false;
+  internal::DifferencePieces::Runs runs_;
+  std::vector<std::size_t> begins_;
+  std::size_t size_ = 0;
+  std::map<std::size_t, Computed> computed_;  // Most have nothing.
+};
+
+// Made late: the table holds on to `found`, and reads it.
+Table DiffTable(Differences* found, bool values, const TableOptions& options) {
   Table table;
   table.schema = "ckptree.diff/1";
   table.rows_name = "changes";
@@ -80,39 +209,24 @@ absl::StatusOr<Table> DiffTable(const DiffReport& report, const Step& before,
   table.columns.push_back({.name = "after_value"});
   // Beside norms, which are of the finite elements.
   AddNonFiniteColumns(&table);
-  if (HasNonFinite(report)) TitleNonFiniteColumns(&table);
-  std::map<std::size_t, Computed> computed;  // By change; most have nothing.
-  const auto has_scalar = [](const std::optional<LeafInfo>& leaf) {
-    return leaf && HasScalar(*leaf);
+  if (found->has_non_finite()) TitleNonFiniteColumns(&table);
+  table.late_rows = found->size();
+  // Written ones are kept: the last line is of all of them.
+  table.more_rows = [found](std::size_t,
+                            std::size_t* late_rows) -> absl::StatusOr<bool> {
+    CKPTREE_ASSIGN_OR_RETURN(const bool more, found->Read());
+    *late_rows = found->size();
+    return more;
   };
-  for (std::size_t i = 0; i < report.changes.size(); ++i) {
-    const LeafChange& change = report.changes[i];
-    if (has_scalar(change.before) || has_scalar(change.after)) {
-      Computed& own = computed[i];
-      CKPTREE_ASSIGN_OR_RETURN(
-          own.values[0], ValueOf(before, change.before, change.before_detail));
-      CKPTREE_ASSIGN_OR_RETURN(
-          own.values[1], ValueOf(after, change.after, change.after_detail));
-    }
-    if (values && ComparesValues(change)) {
-      CKPTREE_ASSIGN_OR_RETURN(computed[i].difference,
-                               CompareValues(before, *change.before, after,
-                                             *change.after, Interrupted));
-    }
-  }
-  table.late_rows = report.changes.size();
-  table.make_row = [&report, computed = std::move(computed), values,
-                    exact = options.exact_bytes,
+  table.make_row = [found, values, exact = options.exact_bytes,
                     needed = options.NeedsOf(table.columns)](
                        std::size_t i, std::vector<Cell>* cells) {
-    const LeafChange& change = report.changes[i];
-    const auto found = computed.find(i);
-    static const Computed kNothing;
-    const Computed& own = found == computed.end() ? kNothing : found->second;
-    const bool typed = change.kind == LeafChange::Kind::kChanged;
+    const LeafDifference& difference = (*found)[i];
+    const Computed& own = found->ComputedOf(i);
+    const bool typed = difference.kind == LeafChange::Kind::kChanged;
     // People see the values, where there are any.
-    const auto side = [&](const std::optional<LeafInfo>& leaf, int which) {
-      Cell type = leaf ? TypeCell(*leaf) : NoCell();
+    const auto type_of = [&](const LeafSide& side, int which) {
+      Cell type = side.type != nullptr ? TypeCell(*side.type) : NoCell();
       const std::string& value = own.values[which].text;
       if (value.empty()) return type;
       if (typed || type.text.empty()) {
@@ -122,35 +236,33 @@ absl::StatusOr<Table> DiffTable(const DiffReport& report, const Step& before,
       }
       return type;
     };
-    const StatisticsCells a(
-        change.before_detail ? change.before_detail->statistics : std::nullopt);
-    const StatisticsCells b(
-        change.after_detail ? change.after_detail->statistics : std::nullopt);
+    const StatisticsCells a(difference.before.statistics);
+    const StatisticsCells b(difference.after.statistics);
     RowMaker row(needed, cells);
-    row.Add([&] { return TextCell(Name(change.kind)); });
-    row.Add([&] { return TextCell(change.name); });
-    row.Add([&] { return side(change.before, 0); });
-    row.Add([&] { return side(change.after, 1); });
+    row.Add([&] { return TextCell(Name(difference.kind)); });
+    row.Add([&] { return TextCell(difference.name); });
+    row.Add([&] { return type_of(difference.before, 0); });
+    row.Add([&] { return type_of(difference.after, 1); });
     row.Add([&] {
-      const auto& detail =
-          change.after_detail ? change.after_detail : change.before_detail;
-      return BytesCell(detail->bytes, exact);
+      const LeafSide& side = difference.after.type != nullptr
+                                 ? difference.after
+                                 : difference.before;
+      return BytesCell(side.bytes, exact);
     });
     row.Add([&] { return a.Of("l2"); });
     row.Add([&] { return b.Of("l2"); });
     if (values) {
-      const auto& difference = own.difference;
+      const auto& compared = own.difference;
+      row.Add(
+          [&] { return compared ? NumberCell(compared->max_abs) : NoCell(); });
       row.Add([&] {
-        return difference ? NumberCell(difference->max_abs) : NoCell();
+        return compared ? NumberCell(compared->relative()) : NoCell();
       });
       row.Add([&] {
-        return difference ? NumberCell(difference->relative()) : NoCell();
-      });
-      row.Add([&] {
-        if (!difference) return NoCell();
-        return Cell{Json(difference->changed),
-                    absl::StrFormat("%d of %d", difference->changed,
-                                    difference->elements)};
+        if (!compared) return NoCell();
+        return Cell{
+            Json(compared->changed),
+            absl::StrFormat("%d of %d", compared->changed, compared->elements)};
       });
     }
     row.Add([&] { return own.values[0]; });
@@ -214,50 +326,50 @@ absl::StatusOr<int> RunDiff(Session& session) {
     if (!step.ok()) return step.status();
     steps[i].emplace(*std::move(step));
   }
-  absl::StatusOr<DiffReport> report = Diff(*steps[0], *steps[1]);
-  if (!report.ok()) return report.status();
+  const Step& before = *steps[0];
+  const Step& after = *steps[1];
+  const bool values = session.arguments().Has("values");
+  Differences found(before, after, values);
   if (!key.empty()) {
-    const absl::StatusOr<std::vector<std::string>> names =
-        NamesIn({&*steps[0], &*steps[1]}, key);
-    if (!names.ok()) return names.status();
-    std::erase_if(report->changes, [&names](const LeafChange& change) {
-      return !std::binary_search(names->begin(), names->end(), change.name);
-    });
+    CKPTREE_ASSIGN_OR_RETURN(std::vector<std::string> names,
+                             NamesIn({&before, &after}, key));
+    found.Only(std::move(names));
   }
-  const bool people = options->format == Format::kTable;
+  CKPTREE_RETURN_IF_ERROR(found.Begin());
   const auto name = [](const Step& step) {
     return StepText(step.info().branch, step.step());
   };
-  if (!people || !report->changes.empty()) {
-    const Interruptible interruptible;
-    absl::StatusOr<Table> made =
-        DiffTable(*report, *steps[0], *steps[1],
-                  session.arguments().Has("values"), *options);
-    if (!made.ok()) return made.status();
-    Table table = *std::move(made);
-    table.extra = {{"before", name(*steps[0])},
-                   {"after", name(*steps[1])},
-                   {"same", report->same}};
-    if (absl::Status status = session.Print(std::move(table), *options);
-        !status.ok()) {
-      return status;
-    }
+  const bool people = options->format == Format::kTable;
+  if (people || options->format == Format::kMarkdown) {
+    CKPTREE_RETURN_IF_ERROR(found.LookForNonFinite());
   }
-  if (people) {
+  if (options->format == Format::kJson) {
+    // How many are the same stands before the rows.
+    CKPTREE_RETURN_IF_ERROR(found.ReadAll());
+  }
+  if (!people || found.size() > 0) {
+    Table table = DiffTable(&found, values, *options);
+    table.extra = {{"before", name(before)},
+                   {"after", name(after)},
+                   {"same", found.same()}};
+    CKPTREE_RETURN_IF_ERROR(session.Print(std::move(table), *options));
+  }
+  if (people && !session.out().failed()) {
+    CKPTREE_RETURN_IF_ERROR(found.ReadAll());  // Those behind a limit.
     session.out().Write(absl::StrFormat(
-        "%s -> %s: %s%s\n", name(*steps[0]), name(*steps[1]),
-        report->changes.empty()
+        "%s -> %s: %s%s\n", name(before), name(after),
+        found.size() == 0
             ? std::string("no difference")
-            : CountText(report->changes.size(), "difference", "differences"),
+            : CountText(found.size(), "difference", "differences"),
         key.empty()
             ? absl::StrFormat(", %s the same",
-                              CountText(report->same, "leaf is", "leaves are"))
+                              CountText(found.same(), "leaf is", "leaves are"))
             : ""));
-    if (HasNonFinite(*report)) {
+    if (found.has_non_finite()) {
       session.out().Write("norms and differences are of the finite elements\n");
     }
   }
-  return report->changes.empty() ? kExitOk : kExitNegative;
+  return found.size() == 0 ? kExitOk : kExitNegative;
 }
 
 }  // namespace ckptree::tools

@@ -125,6 +125,11 @@ class Doctor {
             : "");
     if (!info.remote.empty()) row.level = Level::kGood;
     row.facts = {{"remote", remote}, {"by_address", !info.remote.empty()}};
+    if (info.far_bytes == 0) return;
+    absl::StrAppend(&row.what, "; ", SizeText(info.far_bytes),
+                    " of array bytes left this disk (local_keep) and are there "
+                    "alone");
+    row.facts["far_bytes"] = info.far_bytes;
   }
 
   absl::Status LookAtSpace() {

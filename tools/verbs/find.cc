@@ -3,6 +3,7 @@
 // `ckptree find`: the leaves for which a condition held, and in which steps.
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "tools/line/command.h"
 #include "tools/line/step_range.h"
 #include "tools/line/table_flags.h"
@@ -65,21 +67,12 @@ absl::StatusOr<int> RunFind(Session& session) {
   if (!steps.ok()) return steps.status();
   NoteMetricsOfThatName(session, condition->Names(), *steps);
   LeafSearch search(*std::move(condition), std::move(globs));
-  const absl::StatusOr<Store*> store = session.OpenStore();
-  if (!store.ok()) return store.status();
-  {
-    const Interruptible interruptible;
-    if (absl::Status status = search.Look(**store, *steps); !status.ok()) {
-      return status;
-    }
-  }
 
   Table table;
   table.schema = "ckptree.find/1";
   table.rows_name = "found";
   table.extra = {{"branch", steps->empty() ? "" : steps->front().branch},
-                 {"condition", session.words()[0]},
-                 {"steps_searched", search.looked()}};
+                 {"condition", session.words()[0]}};
   table.columns = {{.name = "key", .title = "KEY", .elide = true},
                    {.name = "first", .title = "FIRST", .right = true},
                    {.name = "last", .title = "LAST", .right = true},
@@ -97,17 +90,53 @@ absl::StatusOr<int> RunFind(Session& session) {
       }
     }
   }
-  for (const LeafSearch::Found& found : search.found()) {
-    std::vector<Cell> row = {
-        search.of_leaves() ? TextCell(found.key) : NoCell(),
-        StepCell(found.first), StepCell(found.last), CountCell(found.steps)};
-    const StatisticsCells statistics(found.at_first);
-    for (Cell& cell : statistics.Take({"l2", "min", "max", "nan", "inf"})) {
-      row.push_back(std::move(cell));
+  // A row is as it will be, but for its last step and its number of steps; the
+  // number of those that were searched stands before all rows of JSON.
+  const bool needs_end =
+      options->format == Format::kJson ||
+      std::ranges::any_of(table.columns, [&](const Column& column) {
+        return (column.name == "last" || column.name == "steps") &&
+               options->Needs(column);
+      });
+  const auto rows = [&] {
+    return needs_end ? search.settled() : search.found().size();
+  };
+  const absl::StatusOr<Store*> store = session.OpenStore();
+  if (!store.ok()) return store.status();
+  bool more = true;
+  {
+    const Interruptible interruptible;
+    CKPTREE_RETURN_IF_ERROR(search.Begin(**store, *steps));
+    while (more && rows() == 0) {
+      CKPTREE_ASSIGN_OR_RETURN(more, search.More());
     }
-    table.rows.push_back(std::move(row));
   }
-  const bool any = !table.rows.empty();
+  table.extra["steps_searched"] = search.looked();
+  table.late_rows = rows();
+  if (more) {
+    table.more_rows = [&](std::size_t,
+                          std::size_t* late_rows) -> absl::StatusOr<bool> {
+      const Interruptible interruptible;
+      CKPTREE_ASSIGN_OR_RETURN(const bool more_come, search.More());
+      *late_rows = rows();
+      return more_come;
+    };
+  }
+  const std::vector<bool> needed = options->NeedsOf(table.columns);
+  table.make_row = [&](std::size_t i, std::vector<Cell>* cells) {
+    const LeafSearch::Found& found = search.found()[i];
+    RowMaker row(needed, cells);
+    row.Add(
+        [&] { return search.of_leaves() ? TextCell(found.key) : NoCell(); });
+    row.Add([&] { return StepCell(found.first); });
+    row.Add([&] { return StepCell(found.last); });
+    row.Add([&] { return CountCell(found.steps); });
+    const StatisticsCells statistics(found.at_first);
+    for (const std::string_view name : {"l2", "min", "max", "nan", "inf"}) {
+      row.Add([&] { return statistics.Of(name); });
+    }
+  };
+  const bool any = table.late_rows > 0;
   if (any || options->format != Format::kTable) {
     if (absl::Status status = session.Print(std::move(table), *options);
         !status.ok()) {

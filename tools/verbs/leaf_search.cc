@@ -10,6 +10,7 @@
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/leaf_cells.h"
+#include "tools/output/row_threads.h"
 
 namespace ckptree::tools {
 namespace {
@@ -111,21 +112,31 @@ bool IsOwnName(std::string_view name) {
 // `info` is taken where it may be, else copied into what the leaf has already.
 template <typename Info>
 void LeafSearch::Put(Info&& info, const LeafDetail* detail) {
-  const auto [place, fresh] = places_.emplace(info.name, leaves_.size());
-  if (fresh) leaves_.emplace_back();
-  Leaf& leaf = leaves_[place->second];
+  // Most steps have the same leaves, in the same order.
+  if (next_place_ >= leaves_.size() ||
+      leaves_[next_place_].info.name != info.name) {
+    const auto [place, fresh] = places_.emplace(info.name, leaves_.size());
+    if (fresh) leaves_.emplace_back();
+    next_place_ = place->second;
+  }
+  Leaf& leaf = leaves_[next_place_++];
   leaf.there = true;
   leaf.statistics = detail == nullptr ? std::nullopt : detail->statistics;
   Values values;
-  values.reserve(names_.size());
-  for (const std::string& name : names_) {
-    values.push_back(ValueOf(name, info, detail));
-  }
+  AddValues(info, detail, &values);
   if (!leaf.values.empty() && leaf.values == values) return;
   leaf.info = std::forward<Info>(info);
   leaf.before = std::move(leaf.values);
   leaf.values = std::move(values);
   leaf.changed = turn_;
+}
+
+void LeafSearch::AddValues(const LeafInfo& leaf, const LeafDetail* detail,
+                           Values* values) const {
+  values->reserve(names_.size());
+  for (const std::string& name : names_) {
+    values->push_back(ValueOf(name, leaf, detail));
+  }
 }
 
 LeafSearch::LeafSearch(Expression condition, std::vector<std::string> globs)
@@ -151,14 +162,14 @@ LeafSearch::LeafSearch(Expression condition, std::vector<std::string> globs)
   }
 }
 
-absl::Status LeafSearch::Bind(const std::vector<StepInfo>& steps) {
+absl::Status LeafSearch::Bind() {
   std::vector<std::string> names(std::begin(kLeafNames), std::end(kLeafNames));
   for (const std::string_view name : kLeafNames) {
     names.push_back(std::string(kBefore) + std::string(name));
   }
   names.insert(names.end(), std::begin(kStepNames), std::end(kStepNames));
   std::set<std::string> metrics;
-  for (const StepInfo& step : steps) {
+  for (const StepInfo& step : steps_) {
     for (const auto& [metric, value] : step.metrics) {
       if (!metrics.insert(metric).second) continue;
       names.push_back(metric);
@@ -208,28 +219,27 @@ std::map<std::string, Json, std::less<>> LeafSearch::StepValues(
   return values;
 }
 
-void LeafSearch::LoadHistories(const Store& store,
-                               const std::vector<StepInfo>& steps) {
+void LeafSearch::LoadHistories() {
   // A history says since when a leaf has its value once for all steps of it.
   const bool by_step =
       std::find(names_.begin(), names_.end(), "since") != names_.end();
   if (by_step) return;
   std::size_t opened = 0;
   const StepInfo* before = nullptr;
-  for (const StepInfo& info : steps) {
+  for (const StepInfo& info : steps_) {
     step_values_ = StepValues(info, std::exchange(before, &info));
     opened += CannotHold(info) ? 0 : 1;
     if (opened == kFewSteps) break;
   }
   if (opened < kFewSteps) return;
   HistoryOptions options;
-  options.branch = steps.front().branch;
-  options.first = steps.front().step;
-  options.last = steps.back().step;
+  options.branch = steps_.front().branch;
+  options.first = steps_.front().step;
+  options.last = steps_.back().step;
   options.cancelled = Interrupted;
   for (const Path& path : named_) {
     absl::StatusOr<std::vector<HistoryEntry>> entries =
-        History(store, path, options);
+        History(*store_, path, options);
     if (absl::IsNotFound(entries.status())) {
       entries = std::vector<HistoryEntry>();
     }
@@ -259,61 +269,137 @@ void LeafSearch::LoadFromHistories(const StepInfo& info) {
   }
 }
 
-absl::Status LeafSearch::Look(const Store& store,
-                              const std::vector<StepInfo>& steps) {
-  CKPTREE_RETURN_IF_ERROR(Bind(steps));
-  if (of_leaves_) LoadHistories(store, steps);
-  const StepInfo* before = nullptr;
-  bool before_is_loaded = false;
-  for (const StepInfo& info : steps) {
-    if (Interrupted()) return absl::CancelledError("interrupted");
-    step_values_ = StepValues(info, before);
-    changed_since_ += info.changed_leaves;
-    if (!of_leaves_) {
-      CKPTREE_ASSIGN_OR_RETURN(const bool holds, Holds(nullptr));
-      if (holds) Hit(info, "", &steps_found_);
-      ++looked_;
-      before = &info;
-      continue;
-    }
-    // The newest one is asked in any case: what is wrong with a condition is
-    // said then.
-    if (&info != &steps.back() && CannotHold(info)) {
-      ++looked_;
-      before = &info;
-      before_is_loaded = false;
-      continue;
-    }
-    if (of_before_ && before != nullptr && !before_is_loaded) {
-      CKPTREE_RETURN_IF_ERROR(Load(store, *before).status());
-    }
-    CKPTREE_ASSIGN_OR_RETURN(const bool there, Load(store, info));
-    if (!there) continue;
-    ++looked_;
-    before = &info;
-    before_is_loaded = true;
-    CKPTREE_RETURN_IF_ERROR(AskLeaves(info));
-  }
+absl::Status LeafSearch::Begin(const Store& store,
+                               const std::vector<StepInfo>& steps) {
+  store_ = &store;
+  steps_ = steps;
+  CKPTREE_RETURN_IF_ERROR(Bind());
+  if (of_leaves_) LoadHistories();
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> LeafSearch::Load(const Store& store,
-                                      const StepInfo& info) {
+absl::StatusOr<bool> LeafSearch::More() {
+  if (Interrupted()) return absl::CancelledError("interrupted");
+  if (pieces_) {
+    CKPTREE_RETURN_IF_ERROR(LookAtPiece());
+  } else if (next_ < steps_.size()) {
+    CKPTREE_RETURN_IF_ERROR(LookAt(steps_[next_++]));
+  }
+  return pieces_ || next_ < steps_.size();
+}
+
+absl::Status LeafSearch::LookAt(const StepInfo& info) {
+  step_values_ = StepValues(info, before_);
+  changed_since_ += info.changed_leaves;
+  if (!of_leaves_) {
+    CKPTREE_ASSIGN_OR_RETURN(const bool holds, Holds(nullptr, nullptr));
+    if (holds) Hit(info, "", &steps_found_);
+    ++looked_;
+    before_ = &info;
+    return absl::OkStatus();
+  }
+  // The newest one is asked in any case: what is wrong with a condition is said
+  // then.
+  if (next_ < steps_.size() && CannotHold(info)) {
+    ++looked_;
+    before_ = &info;
+    before_is_loaded_ = false;
+    return absl::OkStatus();
+  }
+  if (StandsAlone()) {
+    CKPTREE_ASSIGN_OR_RETURN(step_, Open(info));
+    if (!step_) return absl::OkStatus();
+    ++looked_;
+    ++turn_;
+    before_ = &info;
+    pieces_.emplace(*step_, "");
+    if (next_ < steps_.size() && globs_.empty()) {
+      leaves_.reserve(info.leaf_count);
+      places_.reserve(info.leaf_count);
+    }
+    return LookAtPiece();
+  }
+  if (of_before_ && before_ != nullptr && !before_is_loaded_) {
+    CKPTREE_RETURN_IF_ERROR(Load(*before_).status());
+  }
+  CKPTREE_ASSIGN_OR_RETURN(const bool there, Load(info));
+  if (!there) return absl::OkStatus();
+  ++looked_;
+  before_ = &info;
+  before_is_loaded_ = true;
+  return AskLeaves(info);
+}
+
+bool LeafSearch::StandsAlone() const {
+  return named_.empty() && !step_ && (!of_before_ || before_ == nullptr);
+}
+
+absl::StatusOr<std::optional<Step>> LeafSearch::Open(
+    const StepInfo& info) const {
+  absl::StatusOr<Step> step = store_->OpenStep(AtStep(info.step, info.branch));
+  if (IsStepGone(step.status())) return std::optional<Step>();
+  CKPTREE_RETURN_IF_ERROR(step.status());
+  return std::optional<Step>(*std::move(step));
+}
+
+absl::StatusOr<bool> LeafSearch::Load(const StepInfo& info) {
   if (!histories_.empty()) {
     LoadFromHistories(info);
     return true;
   }
-  absl::StatusOr<Step> step = store.OpenStep(AtStep(info.step, info.branch));
-  if (IsStepGone(step.status())) return false;
-  CKPTREE_RETURN_IF_ERROR(step.status());
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<Step> step, Open(info));
+  if (!step) return false;
   ++turn_;
   // To compare two steps takes two records of each leaf that differs.
   const bool little = step_ && changed_since_ * 2 < info.leaf_count;
   CKPTREE_RETURN_IF_ERROR(little ? LoadChanges(*step) : LoadAll(*step));
   if (leaf_count_ != info.leaf_count) CKPTREE_RETURN_IF_ERROR(LoadAll(*step));
-  step_ = *std::move(step);
+  step_ = std::move(step);
   changed_since_ = 0;
   return true;
+}
+
+absl::Status LeafSearch::LookAtPiece() {
+  CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafInfo> infos, pieces_->Next());
+  if (infos.empty()) {
+    EndPieces();
+    return absl::OkStatus();
+  }
+  EraseOthers(&infos);
+  std::vector<LeafDetail> details;
+  if (needs_details_) {
+    CKPTREE_ASSIGN_OR_RETURN(details, step_->Details(infos));
+  }
+  std::vector<Leaf> leaves(infos.size());
+  CKPTREE_RETURN_IF_ERROR(SetHolds(leaves, [&](Leaf* leaf) {
+    const auto i = static_cast<std::size_t>(leaf - leaves.data());
+    const LeafDetail* const detail = details.empty() ? nullptr : &details[i];
+    AddValues(infos[i], detail, &leaf->values);
+    leaf->info = std::move(infos[i]);
+    if (detail != nullptr) leaf->statistics = detail->statistics;
+    leaf->there = true;
+    leaf->changed = turn_;
+    return true;
+  }));
+  CKPTREE_RETURN_IF_ERROR(HitAll(*before_, leaves));
+  if (next_ < steps_.size()) {
+    // What the next steps are compared with.
+    for (Leaf& leaf : leaves) {
+      places_.emplace(leaf.info.name, leaves_.size());
+      leaves_.push_back(std::move(leaf));
+    }
+  } else if (!leaves.empty() && CannotHold(*before_)) {
+    EndPieces();  // The first ones have said what is wrong with the condition.
+  }
+  return absl::OkStatus();
+}
+
+void LeafSearch::EndPieces() {
+  pieces_.reset();
+  leaf_count_ = step_->info().leaf_count;
+  changed_since_ = 0;
+  before_is_loaded_ = true;
+  asked_turn_ = turn_;
 }
 
 bool LeafSearch::IsWanted(const LeafInfo& leaf) const {
@@ -321,6 +407,12 @@ bool LeafSearch::IsWanted(const LeafInfo& leaf) const {
          std::any_of(globs_.begin(), globs_.end(), [&](const auto& glob) {
            return MatchesGlob(glob, leaf.name);
          });
+}
+
+void LeafSearch::EraseOthers(std::vector<LeafInfo>* leaves) const {
+  std::erase_if(*leaves, [this](const LeafInfo& leaf) {
+    return !leaf.is_leaf() || !IsWanted(leaf);
+  });
 }
 
 absl::StatusOr<std::vector<LeafInfo>> LeafSearch::Wanted(
@@ -333,9 +425,7 @@ absl::StatusOr<std::vector<LeafInfo>> LeafSearch::Wanted(
     CKPTREE_ASSIGN_OR_RETURN(std::optional<LeafInfo> info, step.Find(path));
     if (info) infos.push_back(*std::move(info));
   }
-  std::erase_if(infos, [this](const LeafInfo& leaf) {
-    return !leaf.is_leaf() || !IsWanted(leaf);
-  });
+  EraseOthers(&infos);
   return infos;
 }
 
@@ -376,7 +466,7 @@ absl::Status LeafSearch::LoadChanges(const Step& step) {
 }
 
 void LeafSearch::Remove(std::string_view name) {
-  const auto place = places_.find(name);
+  const auto place = places_.find(std::string(name));
   if (place == places_.end()) return;
   Leaf& leaf = leaves_[place->second];
   leaf.there = false;
@@ -385,23 +475,43 @@ void LeafSearch::Remove(std::string_view name) {
   leaf.before.clear();
 }
 
-absl::StatusOr<bool> LeafSearch::Holds(const Leaf* leaf) const {
-  const Values* const before = leaf == nullptr          ? nullptr
-                               : leaf->changed == turn_ ? &leaf->before
-                                                        : &leaf->values;
+template <typename Ask>
+absl::Status LeafSearch::SetHolds(std::span<Leaf> leaves,
+                                  const Ask& ask) const {
+  const std::vector<RowRange> ranges = RangesOfRows(leaves.size());
+  std::vector<absl::Status> statuses(ranges.size());
+  OnRowThreads(ranges.size(), [&](std::size_t t) {
+    for (std::size_t i = ranges[t].begin; i < ranges[t].end; ++i) {
+      Leaf& leaf = leaves[i];
+      if (!ask(&leaf)) continue;
+      const absl::StatusOr<bool> holds = Holds(
+          &leaf.values, leaf.changed == turn_ ? &leaf.before : &leaf.values);
+      if (!holds.ok()) {
+        statuses[t] = holds.status();
+        return;
+      }
+      leaf.holds = *holds;
+    }
+  });
+  for (const absl::Status& status : statuses) CKPTREE_RETURN_IF_ERROR(status);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> LeafSearch::Holds(const Values* values,
+                                       const Values* before) const {
   const absl::StatusOr<bool> holds =
       condition_.Holds([&](std::string_view name) -> const Json& {
-        const Values* values = leaf == nullptr ? nullptr : &leaf->values;
+        const Values* of = values;
         if (IsOfLeafBefore(name)) {
           name.remove_prefix(kBefore.size());
-          values = before;
-        } else if (leaf == nullptr || !IsLeafName(name)) {
+          of = before;
+        } else if (values == nullptr || !IsLeafName(name)) {
           const auto value = step_values_.find(name);
           return value == step_values_.end() ? Nothing() : value->second;
         }
-        if (values == nullptr || values->empty()) return Nothing();
+        if (of == nullptr || of->empty()) return Nothing();
         const auto place = std::find(names_.begin(), names_.end(), name);
-        return (*values)[static_cast<std::size_t>(place - names_.begin())];
+        return (*of)[static_cast<std::size_t>(place - names_.begin())];
       });
   if (!holds.ok()) return WithHint(holds.status(), kWhereHint);
   return holds;
@@ -418,27 +528,40 @@ void LeafSearch::Hit(const StepInfo& info, std::string_view key,
 }
 
 absl::Status LeafSearch::AskLeaves(const StepInfo& info) {
-  for (Leaf& leaf : leaves_) {
-    if (!leaf.there) continue;
+  CKPTREE_RETURN_IF_ERROR(SetHolds(leaves_, [this](Leaf* leaf) {
     // Those of which nothing differs from when they were asked last have the
     // same answer.
-    const bool again = of_steps_ || leaf.changed > asked_turn_ ||
-                       (of_before_ && leaf.changed == asked_turn_);
-    if (again) {
-      CKPTREE_ASSIGN_OR_RETURN(leaf.holds, Holds(&leaf));
-    }
-    if (!leaf.holds) continue;
+    return leaf->there && (of_steps_ || leaf->changed > asked_turn_ ||
+                           (of_before_ && leaf->changed == asked_turn_));
+  }));
+  asked_turn_ = turn_;
+  return HitAll(info, leaves_);
+}
+
+absl::Status LeafSearch::HitAll(const StepInfo& info, std::span<Leaf> leaves) {
+  // Of new rows whose records were not read.
+  std::vector<LeafInfo> unread;
+  std::vector<Leaf*> leaves_of_unread;
+  const std::size_t found_before = found_.size();
+  for (Leaf& leaf : leaves) {
+    if (!leaf.there || !leaf.holds) continue;
     const bool first = leaf.found == kNone;
     Hit(info, leaf.info.name, &leaf.found);
     if (!first) continue;
     if (!needs_details_ && histories_.empty()) {
-      CKPTREE_ASSIGN_OR_RETURN(const LeafDetail detail,
-                               step_->Detail(leaf.info.path));
-      leaf.statistics = detail.statistics;
+      unread.push_back(std::move(leaf.info));
+      leaves_of_unread.push_back(&leaf);
+    } else {
+      found_[leaf.found].at_first = leaf.statistics;
     }
-    found_[leaf.found].at_first = leaf.statistics;
   }
-  asked_turn_ = turn_;
+  if (unread.empty()) return absl::OkStatus();
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafDetail> details,
+                           step_->Details(unread));
+  for (std::size_t i = 0; i < details.size(); ++i) {
+    found_[found_before + i].at_first = details[i].statistics;
+    leaves_of_unread[i]->info = std::move(unread[i]);
+  }
   return absl::OkStatus();
 }
 

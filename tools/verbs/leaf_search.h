@@ -9,14 +9,17 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ckptree/history.h"
 #include "ckptree/store.h"
+#include "tools/line/target.h"
 #include "tools/output/expression.h"
 #include "tools/output/table.h"
 
@@ -35,7 +38,8 @@ bool IsOwnName(std::string_view name);
 
 // A search through steps, the older first. A step is not opened where its own
 // record says that nothing in it can be found; of others only what differs from
-// the step before is read, where that is little. Confined to one thread.
+// the step before is read, where that is little. The first that is opened is
+// read by pieces. Confined to one thread, but for found().
 class LeafSearch {
  public:
   // A leaf; of a condition that says nothing of leaves the steps (no key).
@@ -53,15 +57,26 @@ class LeafSearch {
   // False where the condition says nothing of leaves.
   bool of_leaves() const { return of_leaves_; }
 
-  // Looks at `steps`, which are of one branch, by number. To be called once.
-  // kInvalidArgument: the condition has a name that there is not, or asks what
-  // it may not. kCancelled by Ctrl-C.
-  absl::Status Look(const Store& store, const std::vector<StepInfo>& steps);
+  // Sets out to look at `steps`, which are of one branch, by number. To be
+  // called once; both outlive it. kInvalidArgument: the condition has a name
+  // that there is not.
+  absl::Status Begin(const Store& store, const std::vector<StepInfo>& steps);
 
-  // How many of the steps were still there.
+  // Looks at the next step, or at the next leaves of one. False: those were
+  // all. kInvalidArgument: the condition asks what it may not. kCancelled
+  // by Ctrl-C.
+  absl::StatusOr<bool> More();
+
+  // How many of the steps that were looked at were still there.
   std::uint64_t looked() const { return looked_; }
-  // In the order in which they were found.
+  // In the order in which they were found. Any thread may look at them while
+  // none is in More().
   const std::vector<Found>& found() const { return found_; }
+  // How many of found(), the first ones, are as they will be at the end. Where
+  // there is one, looked() is as well.
+  std::size_t settled() const {
+    return next_ == steps_.size() ? found_.size() : 0;
+  }
 
  private:
   using Values = std::vector<Json>;  // Of names_.
@@ -79,26 +94,43 @@ class LeafSearch {
   };
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
-  absl::Status Bind(const std::vector<StepInfo>& steps);
+  absl::Status Bind();
   // What the condition asks of a step.
   std::map<std::string, Json, std::less<>> StepValues(
       const StepInfo& info, const StepInfo* before) const;
-  // Of a few leaves, all that they were in `steps` at once: without opening a
-  // step. Whatever is wrong, the steps say it.
-  void LoadHistories(const Store& store, const std::vector<StepInfo>& steps);
+  // Of a few leaves, all that they were in the steps at once: without opening
+  // one. Whatever is wrong, the steps say it.
+  void LoadHistories();
   void LoadFromHistories(const StepInfo& info);
   bool CannotHold(const StepInfo& info) const;
+  absl::Status LookAt(const StepInfo& info);
+  // True where nothing that was read before matters to the next step.
+  bool StandsAlone() const;
+  absl::Status LookAtPiece();
+  void EndPieces();
+  // Nothing: it was removed since.
+  absl::StatusOr<std::optional<Step>> Open(const StepInfo& info) const;
   // The leaves of a step. False: it was removed since.
-  absl::StatusOr<bool> Load(const Store& store, const StepInfo& info);
+  absl::StatusOr<bool> Load(const StepInfo& info);
   absl::StatusOr<std::vector<LeafInfo>> Wanted(const Step& step) const;
   absl::Status LoadAll(const Step& step);
   absl::Status LoadChanges(const Step& step);
   bool IsWanted(const LeafInfo& leaf) const;
+  void EraseOthers(std::vector<LeafInfo>* leaves) const;
+  void AddValues(const LeafInfo& leaf, const LeafDetail* detail,
+                 Values* values) const;
   template <typename Info>
   void Put(Info&& info, const LeafDetail* detail);
   void Remove(std::string_view name);
   absl::Status AskLeaves(const StepInfo& info);
-  absl::StatusOr<bool> Holds(const Leaf* leaf) const;
+  // Asks the condition of those for which ask(leaf) is true, by several
+  // threads, which may change that leaf.
+  template <typename Ask>
+  absl::Status SetHolds(std::span<Leaf> leaves, const Ask& ask) const;
+  // Adds the rows of those of `leaves` for which it holds, in their order.
+  absl::Status HitAll(const StepInfo& info, std::span<Leaf> leaves);
+  // Null: of a step alone.
+  absl::StatusOr<bool> Holds(const Values* values, const Values* before) const;
   void Hit(const StepInfo& info, std::string_view key, std::size_t* found);
 
   Expression condition_;
@@ -111,6 +143,15 @@ class LeafSearch {
   std::vector<std::string> names_;  // Of leaves, without "prev.".
   std::vector<std::string> step_names_;
   std::map<std::string, Json, std::less<>> step_values_;
+
+  const Store* store_ = nullptr;
+  std::span<const StepInfo> steps_;
+  std::size_t next_ = 0;              // Of steps_.
+  const StepInfo* before_ = nullptr;  // That was there and looked at last.
+  bool before_is_loaded_ = false;
+
+  // Of before_, which is step_ then, while some of it is to be read.
+  std::optional<SubtreePieces> pieces_;
 
   struct Past {
     std::string name;
@@ -126,7 +167,8 @@ class LeafSearch {
   std::uint64_t changed_since_ = 0;  // Leaves, in steps after step_.
   std::uint64_t leaf_count_ = 0;     // Of step_, whether wanted or not.
   std::vector<Leaf> leaves_;         // In the order in which they were seen.
-  std::map<std::string, std::size_t, std::less<>> places_;
+  std::unordered_map<std::string, std::size_t> places_;
+  std::size_t next_place_ = 0;  // Where what is put next likely is.
 
   std::vector<Found> found_;
   std::size_t steps_found_ = kNone;

@@ -17,6 +17,7 @@
 #include "tools/line/table_flags.h"
 #include "tools/line/target.h"
 #include "tools/output/failure.h"
+#include "tools/output/kept_rows.h"
 #include "tools/output/leaf_cells.h"
 #include "tools/output/quantity.h"
 #include "tools/verbs/file_view.h"
@@ -82,11 +83,13 @@ struct Listed {
   SubtreePieces pieces;
   bool all;    // Also nodes.
   bool every;  // Details of all of them.
-  std::vector<LeafInfo> leaves = {};
-  std::vector<std::optional<LeafDetail>> details = {};
+  KeptRows<LeafInfo> leaves = {};
+  KeptRows<std::optional<LeafDetail>> details = {};
 
-  // False where there are none.
-  absl::StatusOr<bool> Read() {
+  // False where there are none. The first `written` are not asked for again.
+  absl::StatusOr<bool> Read(std::size_t written) {
+    leaves.Drop(written);
+    details.Drop(written);
     CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafInfo> next, pieces.Next());
     if (next.empty()) return false;
     if (!all) EraseNodes(&next);
@@ -95,9 +98,8 @@ struct Listed {
         FetchDetails(step, next, [&](const LeafInfo& leaf) {
           return leaf.is_leaf() && (every || !KnownBytes(leaf));
         }));
-    std::move(next.begin(), next.end(), std::back_inserter(leaves));
-    std::move(details_of_next.begin(), details_of_next.end(),
-              std::back_inserter(details));
+    leaves.Add(std::move(next), step.info().leaf_count);
+    details.Add(std::move(details_of_next), step.info().leaf_count);
     return true;
   }
 };
@@ -128,9 +130,10 @@ Table LeafTable(Listed* listed, const TableOptions& options, bool stats) {
   table.columns.push_back({.name = "tag"});
 
   const bool exact = options.exact_bytes;
-  table.more_rows = [listed](std::size_t* late_rows) -> absl::StatusOr<bool> {
-    CKPTREE_ASSIGN_OR_RETURN(const bool more, listed->Read());
-    *late_rows = listed->leaves.size();
+  table.more_rows = [listed](std::size_t written,
+                             std::size_t* late_rows) -> absl::StatusOr<bool> {
+    CKPTREE_ASSIGN_OR_RETURN(const bool more, listed->Read(written));
+    *late_rows = listed->leaves.end();
     return more;
   };
   table.make_row = [listed, exact, needed = options.NeedsOf(table.columns)](

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -18,6 +17,7 @@
 #include "tools/line/table_flags.h"
 #include "tools/line/target.h"
 #include "tools/output/failure.h"
+#include "tools/output/kept_rows.h"
 #include "tools/output/leaf_cells.h"
 #include "tools/output/quantity.h"
 #include "tools/verbs/file_view.h"
@@ -40,14 +40,16 @@ class Arrays {
         keys_(std::move(keys)),
         pieces_(step, keys_.size() == 1 ? keys_[0] : "") {}
 
-  const std::vector<LeafInfo>& leaves() const { return leaves_; }
-  const std::vector<LeafDetail>& details() const { return details_; }
+  const KeptRows<LeafInfo>& leaves() const { return leaves_; }
+  const KeptRows<LeafDetail>& details() const { return details_; }
   const std::map<std::string, Total>& totals() const { return totals_; }
   const Total& all() const { return all_; }
 
-  // False where no more came.
-  absl::StatusOr<bool> Read() {
+  // False where no more came. The first `written` are not asked for again.
+  absl::StatusOr<bool> Read(std::size_t written = 0) {
     if (ended_) return false;
+    leaves_.Drop(written);
+    details_.Drop(written);
     std::vector<LeafInfo> next;
     if (keys_.size() > 1) {
       CKPTREE_ASSIGN_OR_RETURN(next, OfSeveral());
@@ -60,8 +62,8 @@ class Arrays {
     CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafDetail> details,
                              step_.Details(next));
     for (std::size_t i = 0; i < next.size(); ++i) Count(next[i], details[i]);
-    std::move(next.begin(), next.end(), std::back_inserter(leaves_));
-    std::move(details.begin(), details.end(), std::back_inserter(details_));
+    leaves_.Add(std::move(next), step_.info().leaf_count);
+    details_.Add(std::move(details), step_.info().leaf_count);
     return !ended_;
   }
 
@@ -70,12 +72,18 @@ class Arrays {
     return absl::OkStatus();
   }
 
+  // Those that nobody asks for are counted.
+  absl::Status ReadRest() {
+    while (!ended_) CKPTREE_RETURN_IF_ERROR(Read(leaves_.end()).status());
+    return absl::OkStatus();
+  }
+
   // The first ones. kNotFound where there are none.
   absl::Status Begin() {
-    while (!ended_ && leaves_.empty()) {
+    while (!ended_ && leaves_.end() == 0) {
       CKPTREE_RETURN_IF_ERROR(Read().status());
     }
-    if (!leaves_.empty()) return absl::OkStatus();
+    if (leaves_.end() > 0) return absl::OkStatus();
     return WithHint(absl::NotFoundError("there are no arrays among these"),
                     "`ckptree ls` lists the keys");
   }
@@ -115,8 +123,8 @@ class Arrays {
   const std::vector<std::string> keys_;
   SubtreePieces pieces_;
   bool ended_ = false;
-  std::vector<LeafInfo> leaves_;
-  std::vector<LeafDetail> details_;
+  KeptRows<LeafInfo> leaves_;
+  KeptRows<LeafDetail> details_;
   std::map<std::string, Total> totals_;
   Total all_;
 };
@@ -195,10 +203,11 @@ absl::StatusOr<int> RunStat(Session& session) {
                    {.name = "shape"},
                    {.name = "bytes"}};
   const std::vector<bool> needed = options->NeedsOf(table.columns);
-  table.late_rows = arrays.leaves().size();
-  table.more_rows = [&](std::size_t* late_rows) -> absl::StatusOr<bool> {
-    CKPTREE_ASSIGN_OR_RETURN(const bool more, arrays.Read());
-    *late_rows = arrays.leaves().size();
+  table.late_rows = arrays.leaves().end();
+  table.more_rows = [&](std::size_t written,
+                        std::size_t* late_rows) -> absl::StatusOr<bool> {
+    CKPTREE_ASSIGN_OR_RETURN(const bool more, arrays.Read(written));
+    *late_rows = arrays.leaves().end();
     return more;
   };
   table.make_row = [&](std::size_t i, std::vector<Cell>* cells) {
@@ -224,7 +233,7 @@ absl::StatusOr<int> RunStat(Session& session) {
   if (options->format == Format::kJson) {
     // They stand before the rows.
     CKPTREE_RETURN_IF_ERROR(arrays.ReadAll());
-    table.late_rows = arrays.leaves().size();
+    table.late_rows = arrays.leaves().end();
     table.extra["totals"] = TotalsJson(arrays);
   }
   if (absl::Status status = session.Print(std::move(table), *options);
@@ -232,7 +241,7 @@ absl::StatusOr<int> RunStat(Session& session) {
     return status;
   }
   if (options->format == Format::kTable && !session.out().failed()) {
-    CKPTREE_RETURN_IF_ERROR(arrays.ReadAll());  // Those behind a limit.
+    CKPTREE_RETURN_IF_ERROR(arrays.ReadRest());  // Behind a limit.
     session.out().Write(TotalsLine(*step, arrays, options->exact_bytes));
   }
   return kExitOk;

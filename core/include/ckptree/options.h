@@ -17,6 +17,7 @@
 
 #include "absl/time/time.h"
 #include "ckptree/export.h"
+#include "ckptree/preservation.h"
 
 namespace ckptree {
 
@@ -166,6 +167,18 @@ struct StoreOptions {
   // who reads the store there for longer may meet StepGone. They are deleted by
   // whom it is open for writing with a remote.
   absl::Duration remote_grace = absl::Hours(1);
+
+  // Which steps stay on this disk. Arrays that no such step needs leave it once
+  // they are in the remote, and are read there: whoever reads them needs its
+  // credentials, and a directory is a whole store only with its remote from
+  // then on. It is looked at behind each commit that was shipped and by
+  // Close(), by the steps of each branch; the newest step of each always stays.
+  // A step that is to stay again is fetched back: PreserveAll brings back all.
+  // It removes no step: that is for the policy of a branch. A pin or a tag
+  // keeps a step from being removed, not on the disk. Unset: nothing leaves,
+  // and what has left stays away. kInvalidArgument without a remote, of rules
+  // that need functions, and with a remote_grace below a minute.
+  std::optional<Preservation> local_keep = std::nullopt;
 
   // Asked ten times a second, by any thread, while an open, a Refresh() or a
   // Close() waits for an object store: once it says so, these end with

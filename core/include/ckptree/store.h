@@ -126,6 +126,9 @@ struct StoreInfo {
   // The address that the directory was last shipped to, also where it is open
   // without a remote: the object store then follows at the next open with it.
   std::string shipped_to = {};
+  // Of array bytes that left this disk (StoreOptions::local_keep): they are in
+  // the remote alone.
+  std::uint64_t far_bytes = 0;
   // What was wrong at the open and was mended or did no harm, a line each.
   std::vector<std::string> warnings = {};
 };

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "core/remote/far_rows.h"
+
+#include <filesystem>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "core/remote/address_cache.h"
+#include "core/remote/remote_objects.h"
+#include "core/remote/segment_upload.h"
+#include "core/version/row_scan.h"
+#include "kv/conditional_put.h"
+#include "kv/monotonic.h"
+#include "kv/store_directory.h"
+#include "schema/spaces.h"
+
+namespace ckptree::internal {
+namespace {
+
+// A restore asks for each block by itself, and must not wait for each.
+constexpr absl::Duration kSilence = absl::Seconds(10);
+constexpr absl::Duration kAnswerTime = absl::Minutes(1);
+
+std::string NameOfFar(const schema::SegmentKeyFields& fields) {
+  return schema::DescribeKey(schema::Space::kRecords,
+                             schema::SegmentKey(fields));
+}
+
+}  // namespace
+
+absl::Status ForEachFarRow(const kv::Database& database,
+                           absl::FunctionRef<absl::Status(
+                               const schema::SegmentKeyFields& segment,
+                               schema::FarSegment far, std::string_view value)>
+                               take) {
+  return ScanRows(
+      database, schema::Row::kFar,
+      [&](std::string_view key, std::string_view value) -> absl::Status {
+        const auto fields = schema::DecodeFarKey(key);
+        absl::StatusOr<schema::FarSegment> far =
+            schema::DecodeFarSegment(value);
+        if (!fields.has_value() || !far.ok()) {
+          return absl::DataLossError(absl::StrFormat(
+              "%s: %s", schema::DescribeKey(schema::Space::kRecords, key),
+              fields.has_value() ? far.status().message()
+                                 : "no row has such a key"));
+        }
+        return take(*fields, *std::move(far), value);
+      });
+}
+
+struct FarRows::Known : public kv::FarSegment {
+  Known(schema::FarSegment of, base::Digest of_row, const std::string& uuid)
+      : far(std::move(of)), row(of_row) {
+    const schema::SegmentKeyFields& fields = far.living.segment.segment;
+    space = fields.space;
+    first_key = schema::SegmentHeaderKey(fields);
+    last_key = schema::SegmentTableKey(fields);
+    name = RemoteSegmentName(uuid, far.living.era, far.living.segment);
+    bytes = far.living.segment.bytes;
+    for (const schema::RemoteBlock& block : far.living.segment.blocks) {
+      blocks.push_back({schema::BlockNumber(fields.builder, block.sequence),
+                        block.offset, block.bytes});
+    }
+    far.living.segment.blocks = {};
+  }
+
+  schema::FarSegment far;  // Without its blocks.
+  base::Digest row;        // Of the value that it was made of.
+};
+
+FarRows::FarRows(OpenFn open) : open_(std::move(open)) {}
+
+void FarRows::Begin(const kv::Database* database, const std::string& uuid) {
+  database_ = database;
+  uuid_ = uuid;
+}
+
+void FarRows::Load() {
+  const absl::MutexLock loading(&loading_);
+  const std::uint64_t view = database_->view() + 1;
+  std::map<std::string, std::shared_ptr<const Known>, std::less<>> before;
+  {
+    const absl::MutexLock lock(&mutex_);
+    before = known_;
+  }
+  std::map<std::string, std::shared_ptr<const Known>, std::less<>> now;
+  const absl::Status read = ScanRows(
+      *database_, schema::Row::kFar,
+      [&](std::string_view key, std::string_view value) -> absl::Status {
+        const auto fields = schema::DecodeFarKey(key);
+        // What does not decode is told by verify.
+        if (!fields.has_value()) return absl::OkStatus();
+        std::string first_key = schema::SegmentHeaderKey(*fields);
+        const base::Digest row = base::DigestOf(value);
+        const auto same = before.find(first_key);
+        if (same != before.end() && same->second->row == row) {
+          now.emplace(std::move(first_key), same->second);
+          return absl::OkStatus();
+        }
+        absl::StatusOr<schema::FarSegment> far =
+            schema::DecodeFarSegment(value);
+        if (far.ok()) {
+          now.emplace(std::move(first_key), std::make_shared<const Known>(
+                                                *std::move(far), row, uuid_));
+        }
+        return absl::OkStatus();
+      });
+  // What was known goes on where the rows cannot be read now.
+  if (!read.ok()) return;
+  any_ = !now.empty();
+  {
+    const absl::MutexLock lock(&mutex_);
+    known_ = std::move(now);
+  }
+  view_ = view;
+}
+
+void FarRows::LoadIfNew() {
+  if (database_ != nullptr && database_->view() + 1 != view_) Load();
+}
+
+bool FarRows::any() {
+  LoadIfNew();
+  return any_;
+}
+
+std::vector<kv::FarSegmentPtr> FarRows::List() {
+  // A writer's own commits are no new view; a read of what they removed is
+  // asked for by nobody, but this is a word on what there is.
+  if (database_ != nullptr) Load();
+  const absl::MutexLock lock(&mutex_);
+  std::vector<kv::FarSegmentPtr> segments;
+  segments.reserve(known_.size());
+  for (const auto& [key, known] : known_) segments.push_back(known);
+  return segments;
+}
+
+kv::FarSegmentPtr FarRows::Find(schema::Space space, std::string_view key) {
+  LoadIfNew();
+  if (!any_ || space != schema::Space::kChunks) return nullptr;
+  const absl::MutexLock lock(&mutex_);
+  const auto after = known_.upper_bound(key);
+  if (after == known_.begin()) return nullptr;
+  const std::shared_ptr<const Known>& known = std::prev(after)->second;
+  return key <= known->last_key ? known : nullptr;
+}
+
+kv::FarSegmentPtr FarRows::FindFrom(schema::Space space, std::string_view key) {
+  if (kv::FarSegmentPtr segment = Find(space, key)) return segment;
+  if (space != schema::Space::kChunks) return nullptr;
+  const absl::MutexLock lock(&mutex_);
+  const auto next = known_.lower_bound(key);
+  return next != known_.end() ? next->second : nullptr;
+}
+
+absl::StatusOr<std::shared_ptr<kv::ObjectStore>> FarRows::StoreAt(
+    const std::string& address) {
+  {
+    const absl::MutexLock lock(&mutex_);
+    const auto found = places_.find(address);
+    if (found != places_.end()) {
+      if (kv::MonotonicNow() < found->second.until) {
+        return found->second.silent;
+      }
+      if (found->second.store != nullptr) return found->second.store;
+    }
+  }
+  absl::StatusOr<std::unique_ptr<kv::ObjectStore>> opened =
+      open_(address, kv::Call::Within(kAnswerTime));
+  const absl::MutexLock lock(&mutex_);
+  Place& place = places_[address];
+  if (!opened.ok()) {
+    place.silent = opened.status();
+    place.until = kv::MonotonicNow() + kSilence;
+    return opened.status();
+  }
+  if (place.store == nullptr) place.store = *std::move(opened);
+  return place.store;
+}
+
+absl::Status FarRows::With(
+    const Known& known,
+    absl::FunctionRef<absl::Status(kv::ObjectStore& store)> ask) {
+  const std::string& address = known.far.address;
+  const absl::StatusOr<std::shared_ptr<kv::ObjectStore>> store =
+      StoreAt(address);
+  absl::Status status = store.ok() ? ask(**store) : store.status();
+  if (status.ok()) return status;
+  if (store.ok() && absl::IsDataLoss(status)) {
+    const auto there =
+        (*store)->Head(known.name, kv::Call::Within(kAnswerTime));
+    if (there.ok() && !there->has_value()) status = absl::NotFoundError("gone");
+  }
+  if (store.ok() &&
+      (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) {
+    const absl::MutexLock lock(&mutex_);
+    Place& place = places_[address];
+    place.silent = status;
+    place.until = kv::MonotonicNow() + kSilence;
+  }
+  if (store.ok() && absl::IsNotFound(status)) {
+    const auto there =
+        (*store)->Head(kRemoteStoreName, kv::Call::Within(kAnswerTime));
+    if (!there.ok() || !there->has_value()) {
+      // Nobody's word on the segment.
+      status = absl::UnavailableError(
+          "there is no store: is that its address, and its file system "
+          "mounted?");
+    }
+  }
+  const std::string name = NameOfFar(known.far.living.segment.segment);
+  if (absl::IsNotFound(status)) {
+    // Its row is here, so it is neither removed nor damaged here.
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s is not in this directory any more, and gone from %s: who took the "
+        "store over there removed what needed it, or somebody deleted the "
+        "object",
+        name, address));
+  }
+  return absl::Status(
+      status.code(),
+      absl::StrFormat("%s is not in this directory, but in %s alone: %s", name,
+                      address, status.message()));
+}
+
+absl::Status FarRows::Read(const kv::FarSegment& segment, std::uint64_t offset,
+                           std::span<std::byte> into) {
+  return With(static_cast<const Known&>(segment), [&](kv::ObjectStore& store) {
+    CKPTREE_ASSIGN_OR_RETURN(
+        const std::size_t read,
+        store.GetRange(segment.name, offset, into, CallFor(into.size(), {})));
+    return read == into.size()
+               ? absl::OkStatus()
+               : absl::DataLossError(absl::StrFormat(
+                     "it is shorter than the %d bytes it had", segment.bytes));
+  });
+}
+
+absl::StatusOr<kv::FarSegments::Copy> FarRows::Fetch(
+    const kv::FarSegment& segment) {
+  const Known& known = static_cast<const Known&>(segment);
+  const std::optional<std::string> cache = CacheFolder();
+  if (!cache.has_value()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s is not in this directory, and a folder is needed for what is "
+        "fetched: set XDG_CACHE_HOME",
+        NameOfFar(known.far.living.segment.segment)));
+  }
+  const std::string folder = kv::Join(*cache, HexOf(uuid_));
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("making %s: %s", folder, error.message()));
+  }
+  const std::string path =
+      kv::Join(folder, "fetched-" + kv::NewWriteId() + ".sst");
+  const schema::RemoteLiving& living = known.far.living;
+  const absl::Status fetched = With(known, [&](kv::ObjectStore& store) {
+    return DownloadSegment(living.segment, living.era, uuid_, path, store,
+                           /*cancelled=*/{});
+  });
+  if (!fetched.ok()) {
+    std::filesystem::remove(path, error);
+    return fetched;
+  }
+  return Copy{path, /*goes=*/true};
+}
+
+absl::Status FarRows::Answers() {
+  std::set<std::string> asked;
+  for (const kv::FarSegmentPtr& segment : List()) {
+    const Known& known = static_cast<const Known&>(*segment);
+    if (!asked.insert(known.far.address).second) continue;
+    CKPTREE_RETURN_IF_ERROR(
+        With(known, [&](kv::ObjectStore& store) -> absl::Status {
+          CKPTREE_ASSIGN_OR_RETURN(
+              const auto there,
+              store.Head(kRemoteStoreName, kv::Call::Within(kAnswerTime)));
+          return there.has_value() ? absl::OkStatus()
+                                   : absl::NotFoundError("no store");
+        }));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FarRows::Check(const kv::FarSegment& segment) {
+  const Known& known = static_cast<const Known&>(segment);
+  const schema::RemoteLiving& living = known.far.living;
+  return With(known, [&](kv::ObjectStore& store) {
+    return ReadSegment(
+        living.segment, living.era, uuid_, store, /*cancelled=*/{},
+        [](std::span<const std::byte>) { return absl::OkStatus(); });
+  });
+}
+
+}  // namespace ckptree::internal
