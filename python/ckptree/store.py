@@ -169,9 +169,10 @@ class Store(Reporting, Closing):
         Which steps stay on this disk: `"latest(3)"`. Arrays that no such step
         needs leave it once they are in the remote, and are read there, with its
         credentials; metadata and statistics stay. The newest step of a branch
-        always stays, pinned and tagged ones need not; no step is removed. One that is to stay again comes back:
-        "all" brings back all. None: nothing leaves, and what left stays away.
-        Functions of a program cannot be among its rules.
+        always stays, pinned and tagged ones need not; no step is removed. One
+        that is to stay again comes back, behind the opening: "all" brings back
+        all, and info().far_nbytes is 0 then. None: nothing leaves, and what
+        left stays away. Functions of a program cannot be among its rules.
 
     Raises
     ------
