@@ -166,7 +166,8 @@ void Replicator::Loop(const std::stop_token& stop) {
       closing = noted_ <= shipped_ && !cleaning;
     }
     if (closing) {  // Stopping, and all is there.
-      if (!keep_due_) return;
+      // A round may have come before the last step was listed.
+      if (local_keep_ == nullptr || std::exchange(last_round_, true)) return;
       LetGo(stop);
       continue;  // It may have made a commit.
     }

@@ -211,6 +211,7 @@ class Replicator {
   std::unique_ptr<RemoteCleaner> cleaner_;
   std::unique_ptr<LocalKeep> local_keep_;  // Null: nothing leaves the disk.
   bool keep_due_ = false;                  // Something was shipped since.
+  bool last_round_ = false;
 
   std::unique_ptr<EarlyUploads> early_;  // From Begin() on; may be null.
 

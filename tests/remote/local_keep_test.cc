@@ -175,7 +175,7 @@ TEST_F(LocalKeepTest, OneBadObjectKeepsNoOtherAway) {
   std::vector<fs::path> objects = ObjectsOf(Bucket(), "segment");
   std::sort(objects.begin(), objects.end());
   const std::size_t away = FarRows().size();
-  ASSERT_GT(away, 3u);
+  ASSERT_GE(away, 3u);
   // Of the first version: its name says so.
   for (const fs::path& object : objects) {
     if (object.filename().string().starts_with("1-1-0-3-0-")) {
