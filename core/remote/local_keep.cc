@@ -272,8 +272,8 @@ absl::Status LocalKeep::Drop(const std::vector<File>& files,
   CKPTREE_RETURN_IF_ERROR(context_.database->Drop(Space::kChunks, ranges));
   context_.logger->Log(
       LogSeverity::kInfo, "remote",
-      absl::StrFormat("%d segments, %d bytes, that no step needs which is kept "
-                      "here left the disk: they are in %s alone",
+      absl::StrFormat("%d segments (%d bytes) that no kept step needs left the "
+                      "disk: they are in %s alone",
                       segments, bytes, address));
   return absl::OkStatus();
 }
