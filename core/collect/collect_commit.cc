@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/version/open_check.h"
 #include "schema/keys.h"
 #include "schema/segment_record.h"
 #include "schema/store_record.h"
@@ -130,12 +131,8 @@ absl::StatusOr<CollectCommit> CollectBatch::Finish() {
     }
     batch.Delete(Space::kRecords, key);
     const auto fields = schema::DecodeSegmentKey(key);
-    CKPTREE_ASSIGN_OR_RETURN(
-        const std::optional<std::string> far,
-        database_.Get(Space::kRecords, schema::FarKey(*fields)));
-    if (far.has_value()) {
-      batch.Delete(Space::kRecords, schema::FarKey(*fields));
-    }
+    CKPTREE_ASSIGN_OR_RETURN(const bool far, HasFarRow(database_, *fields));
+    if (far) batch.Delete(Space::kRecords, schema::FarKey(*fields));
     const schema::KeyRange range =
         schema::BlocksOfSegment(fields->version, fields->part, fields->builder);
     commit_.dead_segments.push_back({fields->space, {range.begin, range.end}});

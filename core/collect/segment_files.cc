@@ -199,11 +199,8 @@ absl::StatusOr<RewriteResult> MarkDamaged(kv::Database* database,
     for (const auto& segment : file.segments) {
       schema::SegmentRow row = segment.row;
       row.damaged = true;
-      request.batch.Put(
-          Space::kRecords,
-          schema::SegmentKey(segment.key.version, segment.key.part,
-                             segment.key.space, segment.key.builder),
-          schema::EncodeSegmentRow(row));
+      request.batch.Put(Space::kRecords, schema::SegmentKey(segment.key),
+                        schema::EncodeSegmentRow(row));
     }
   }
   if (request.batch.empty()) return why;

@@ -35,40 +35,11 @@ std::string NameOfFar(const schema::SegmentKeyFields& fields) {
 
 }  // namespace
 
-absl::Status ForEachFarRow(const kv::Database& database,
-                           absl::FunctionRef<absl::Status(
-                               const schema::SegmentKeyFields& segment,
-                               schema::FarSegment far, std::string_view value)>
-                               take) {
-  return ScanRows(
-      database, schema::Row::kFar,
-      [&](std::string_view key, std::string_view value) -> absl::Status {
-        const auto fields = schema::DecodeFarKey(key);
-        absl::StatusOr<schema::FarSegment> far =
-            schema::DecodeFarSegment(value);
-        if (!fields.has_value() || !far.ok()) {
-          return absl::DataLossError(absl::StrFormat(
-              "%s: %s", schema::DescribeKey(schema::Space::kRecords, key),
-              fields.has_value() ? far.status().message()
-                                 : "no row has such a key"));
-        }
-        return take(*fields, *std::move(far), value);
-      });
-}
-
 struct FarRows::Known : public kv::FarSegment {
   Known(schema::FarSegment of, base::Digest of_row, const std::string& uuid)
-      : far(std::move(of)), row(of_row) {
-    const schema::SegmentKeyFields& fields = far.living.segment.segment;
-    space = fields.space;
-    first_key = schema::SegmentHeaderKey(fields);
-    last_key = schema::SegmentTableKey(fields);
-    name = RemoteSegmentName(uuid, far.living.era, far.living.segment);
-    bytes = far.living.segment.bytes;
-    for (const schema::RemoteBlock& block : far.living.segment.blocks) {
-      blocks.push_back({schema::BlockNumber(fields.builder, block.sequence),
-                        block.offset, block.bytes});
-    }
+      : kv::FarSegment(FarSegmentOf(of.living, uuid)),
+        far(std::move(of)),
+        row(of_row) {
     far.living.segment.blocks = {};
   }
 
@@ -294,11 +265,8 @@ absl::Status FarRows::Answers() {
 
 absl::Status FarRows::Check(const kv::FarSegment& segment) {
   const Known& known = static_cast<const Known&>(segment);
-  const schema::RemoteLiving& living = known.far.living;
   return With(known, [&](kv::ObjectStore& store) {
-    return ReadSegment(
-        living.segment, living.era, uuid_, store, /*cancelled=*/{},
-        [](std::span<const std::byte>) { return absl::OkStatus(); });
+    return CompareSegment(known.far.living, uuid_, store, /*cancelled=*/{});
   });
 }
 

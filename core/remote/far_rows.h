@@ -32,14 +32,6 @@
 
 namespace ckptree::internal {
 
-// Calls `take` for each far row, ascending. An error of `take` ends it; a row
-// that does not decode is kDataLoss, by its name.
-absl::Status ForEachFarRow(const kv::Database& database,
-                           absl::FunctionRef<absl::Status(
-                               const schema::SegmentKeyFields& segment,
-                               schema::FarSegment far, std::string_view value)>
-                               take);
-
 // Knows none before Begin(). The object stores are connected to when the first
 // segment of theirs is read, with the credentials of this process.
 //

@@ -8,7 +8,6 @@
 #include <ctime>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -84,10 +83,17 @@ absl::StatusOr<int> ForgetFarThatAreHere(kv::Database* database) {
 absl::StatusOr<std::string> FarElsewhere(const kv::Database& database,
                                          const std::string& address) {
   std::string elsewhere;
-  CKPTREE_RETURN_IF_ERROR(
-      ForEachFarRow(database, [&](const schema::SegmentKeyFields&,
-                                  schema::FarSegment far, std::string_view) {
-        if (far.address != address) elsewhere = far.address;
+  CKPTREE_RETURN_IF_ERROR(ScanRows(
+      database, schema::Row::kFar,
+      [&](std::string_view key, std::string_view value) -> absl::Status {
+        const absl::StatusOr<schema::FarSegment> far =
+            schema::DecodeFarSegment(value);
+        if (!far.ok()) {
+          return absl::DataLossError(absl::StrFormat(
+              "%s: %s", schema::DescribeKey(Space::kRecords, key),
+              far.status().message()));
+        }
+        if (far->address != address) elsewhere = far->address;
         return absl::OkStatus();
       }));
   return elsewhere;
@@ -211,14 +217,12 @@ absl::Status LocalKeep::LetGo(std::vector<File> files,
   const absl::Time looked = BootNow();
   CKPTREE_RETURN_IF_ERROR(
       context_.look(kv::Call::Within(kLookTime, stop)));  // Rule c.
-  std::erase_if(files, [](const File& file) { return file.segments.empty(); });
   for (File& file : files) {
     for (const schema::SegmentKeyFields& segment : file.segments) {
       const std::string key = schema::SegmentKey(segment);
       const schema::RemoteLiving& newest = living.at(key);
-      const absl::Status read = ReadSegment(
-          newest.segment, newest.era, context_.uuid, *context_.store, stop,
-          [](std::span<const std::byte>) { return absl::OkStatus(); });
+      const absl::Status read =
+          CompareSegment(newest, context_.uuid, *context_.store, stop);
       if (absl::IsDataLoss(read)) {  // Rule d.
         found_lost->push_back(key);
         file.stays = true;

@@ -19,6 +19,7 @@
 #include "base/status_macros.h"
 #include "kv/conditional_put.h"
 #include "kv/object_store.h"
+#include "schema/keys.h"
 #include "schema/limits.h"
 #include "schema/remote_record.h"
 
@@ -53,6 +54,23 @@ std::string RemoteSegmentName(std::string_view uuid, std::uint64_t era,
                          segment.segment.part,
                          static_cast<int>(segment.segment.space),
                          segment.segment.builder, attempt);
+}
+
+kv::FarSegment FarSegmentOf(const schema::RemoteLiving& living,
+                            std::string_view uuid) {
+  const schema::SegmentKeyFields& fields = living.segment.segment;
+  kv::FarSegment far;
+  far.space = fields.space;
+  far.first_key = schema::SegmentHeaderKey(fields);
+  far.last_key = schema::SegmentTableKey(fields);
+  far.name = RemoteSegmentName(uuid, living.era, living.segment);
+  far.bytes = living.segment.bytes;
+  far.blocks.reserve(living.segment.blocks.size());
+  for (const schema::RemoteBlock& block : living.segment.blocks) {
+    far.blocks.push_back({schema::BlockNumber(fields.builder, block.sequence),
+                          block.offset, block.bytes});
+  }
+  return far;
 }
 
 std::string RemoteSegmentPrefix(std::string_view uuid) {

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/digest.h"
+#include "kv/far_segments.h"
 #include "kv/object_store.h"
 #include "schema/remote_record.h"
 
@@ -33,6 +34,9 @@ std::string RemoteCommitName(std::string_view uuid, std::uint64_t ordinal);
 // `era` is that of the commit that lists it.
 std::string RemoteSegmentName(std::string_view uuid, std::uint64_t era,
                               const schema::RemoteSegment& segment);
+// As it is read there.
+kv::FarSegment FarSegmentOf(const schema::RemoteLiving& living,
+                            std::string_view uuid);
 std::string RemoteSegmentPrefix(std::string_view uuid);
 std::string RemoteRowsName(std::string_view uuid, std::uint64_t era,
                            const schema::RemoteRowsObject& object);

@@ -78,9 +78,7 @@ absl::StatusOr<LivingSegments> ReadSegmentList(const kv::Options& options,
                              schema::DecodeRemoteRun(rest.substr(0, size)));
     rest.remove_prefix(size);
     for (RemoteLiving& living : run.segments) {
-      std::string key = schema::SegmentKey(
-          living.segment.segment.version, living.segment.segment.part,
-          living.segment.segment.space, living.segment.segment.builder);
+      std::string key = schema::SegmentKey(living.segment.segment);
       segments[std::move(key)] = std::move(living);
     }
   }
@@ -89,17 +87,7 @@ absl::StatusOr<LivingSegments> ReadSegmentList(const kv::Options& options,
 
 struct RemoteSegments::Known : public kv::FarSegment {
   explicit Known(RemoteLiving of, const std::string& uuid)
-      : living(std::move(of)) {
-    const schema::SegmentKeyFields& fields = living.segment.segment;
-    space = fields.space;
-    first_key = schema::SegmentHeaderKey(fields);
-    last_key = schema::SegmentTableKey(fields);
-    name = RemoteSegmentName(uuid, living.era, living.segment);
-    bytes = living.segment.bytes;
-    for (const schema::RemoteBlock& block : living.segment.blocks) {
-      blocks.push_back({schema::BlockNumber(fields.builder, block.sequence),
-                        block.offset, block.bytes});
-    }
+      : kv::FarSegment(FarSegmentOf(of, uuid)), living(std::move(of)) {
     living.segment.blocks = {};
   }
 
@@ -245,11 +233,8 @@ void RemoteSegments::Doubt(bool doubt) {
 }
 
 absl::Status RemoteSegments::Check(const kv::FarSegment& segment) {
-  const RemoteLiving& living = static_cast<const Known&>(segment).living;
-  return ReadSegment(living.segment, living.era, uuid_, *store_,
-                     /*cancelled=*/{}, [](std::span<const std::byte>) {
-                       return absl::OkStatus();
-                     });
+  return CompareSegment(static_cast<const Known&>(segment).living, uuid_,
+                        *store_, /*cancelled=*/{});
 }
 
 }  // namespace ckptree::internal

@@ -28,10 +28,8 @@ constexpr char kStaging[] = "spare";
 constexpr absl::Duration kBetweenTries = absl::Minutes(1);
 
 std::string NameOf(const schema::RemoteLiving& living) {
-  const schema::SegmentKeyFields& fields = living.segment.segment;
   return schema::DescribeKey(schema::Space::kRecords,
-                             schema::SegmentKey(fields.version, fields.part,
-                                                fields.space, fields.builder));
+                             schema::SegmentKey(living.segment.segment));
 }
 
 }  // namespace

@@ -292,8 +292,7 @@ absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
         index_->AddWithRows(asked_->commit, asked_->rows);
     spares_->Follow(index_->segments(), asked_->rows);
     for (const schema::SegmentKeyFields& segment : asked_->segments) {
-      const std::string key = schema::SegmentKey(
-          segment.version, segment.part, segment.space, segment.builder);
+      const std::string key = schema::SegmentKey(segment);
       lost_.erase(key);
       const absl::MutexLock lock(&mu_);
       uploaded_.erase(key);
@@ -420,9 +419,8 @@ void Replicator::NoteLost(const std::vector<std::string>& lost) {
   std::vector<std::string> nowhere;
   for (const std::string& key : lost) {
     const auto fields = schema::DecodeSegmentKey(key);
-    const bool left = fields.has_value() &&
-                      !database_->IsHere(schema::SegmentTableKey(*fields)) &&
-                      fields->space == Space::kChunks;
+    const bool left = fields.has_value() && fields->space == Space::kChunks &&
+                      !database_->IsHere(schema::SegmentTableKey(*fields));
     (left ? nowhere : here).push_back(key);
   }
   if (!nowhere.empty()) {

@@ -81,9 +81,7 @@ absl::Status Replicator::Upload(const Round& round, const std::stop_token& stop,
                              SortedLiveFiles(*database_));
     const std::size_t count = round.segments.size();
     const auto key_of = [&round](std::size_t i) {
-      const schema::SegmentKeyFields& segment = round.segments[i];
-      return schema::SegmentKey(segment.version, segment.part, segment.space,
-                                segment.builder);
+      return schema::SegmentKey(round.segments[i]);
     };
     std::vector<absl::StatusOr<schema::RemoteSegment>> uploaded(
         count, absl::CancelledError("another segment was not uploaded"));

@@ -62,9 +62,7 @@ std::uint64_t BytesOfRun(const std::vector<RemoteRunObject>& run) {
 }
 
 std::string KeyOf(const RemoteLiving& living) {
-  const schema::SegmentKeyFields& fields = living.segment.segment;
-  return schema::SegmentKey(fields.version, fields.part, fields.space,
-                            fields.builder);
+  return schema::SegmentKey(living.segment.segment);
 }
 
 // The segments that a commit lists, by the keys of their rows.

@@ -160,11 +160,6 @@ absl::Status UploadFile(const OpenFile& file, std::uint64_t era,
   return absl::OkStatus();
 }
 
-std::string RowKeyOf(const schema::SegmentKeyFields& segment) {
-  return schema::SegmentKey(segment.version, segment.part, segment.space,
-                            segment.builder);
-}
-
 // Its records as they are now, in a file that another database may adopt.
 absl::Status BuildAgain(const kv::Database& database,
                         const kv::Options& options,
@@ -207,16 +202,18 @@ absl::StatusOr<schema::RemoteSegment> UploadSegment(
     const std::string& uuid, kv::ObjectStore& store,
     std::stop_token cancelled) {
   const auto gone = [&] {
-    return absl::AbortedError(absl::StrFormat(
-        "%s is gone, or was written again",
-        schema::DescribeKey(schema::Space::kRecords, RowKeyOf(segment))));
+    return absl::AbortedError(
+        absl::StrFormat("%s is gone, or was written again",
+                        schema::DescribeKey(schema::Space::kRecords,
+                                            schema::SegmentKey(segment))));
   };
   const kv::LiveFile* const file = FileOfSegment(files, segment);
   if (file == nullptr) return gone();
   if (file->far) {
     return absl::DataLossError(absl::StrFormat(
         "%s had left this directory, and nobody has it any more",
-        schema::DescribeKey(schema::Space::kRecords, RowKeyOf(segment))));
+        schema::DescribeKey(schema::Space::kRecords,
+                            schema::SegmentKey(segment))));
   }
   schema::RemoteSegment uploaded;
   uploaded.segment = segment;
@@ -232,7 +229,7 @@ absl::StatusOr<schema::RemoteSegment> UploadSegment(
   if (!*as_built) {
     path = kv::Join(kv::Join(database.staging_directory(), staging),
                     "segment.sst");
-    const std::string row_key = RowKeyOf(segment);
+    const std::string row_key = schema::SegmentKey(segment);
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> before,
                              database.Get(schema::Space::kRecords, row_key));
     if (!before.has_value()) return gone();
@@ -323,6 +320,14 @@ absl::Status ReadSegment(
   if (digest.Finish() == segment.digest) return absl::OkStatus();
   return absl::DataLossError(absl::StrFormat(
       "%s in %s is not what was put there", name, store.address()));
+}
+
+absl::Status CompareSegment(const schema::RemoteLiving& living,
+                            const std::string& uuid, kv::ObjectStore& store,
+                            std::stop_token cancelled) {
+  return ReadSegment(
+      living.segment, living.era, uuid, store, std::move(cancelled),
+      [](std::span<const std::byte>) { return absl::OkStatus(); });
 }
 
 absl::Status DownloadSegment(const schema::RemoteSegment& segment,

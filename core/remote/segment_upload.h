@@ -51,6 +51,11 @@ absl::Status ReadSegment(
     const std::string& uuid, kv::ObjectStore& store, std::stop_token cancelled,
     absl::FunctionRef<absl::Status(std::span<const std::byte> bytes)> take);
 
+// The same, to compare it alone.
+absl::Status CompareSegment(const schema::RemoteLiving& living,
+                            const std::string& uuid, kv::ObjectStore& store,
+                            std::stop_token cancelled);
+
 // Downloads it to `path`, synced; errors as those of ReadSegment().
 absl::Status DownloadSegment(const schema::RemoteSegment& segment,
                              std::uint64_t era, const std::string& uuid,

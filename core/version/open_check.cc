@@ -61,15 +61,6 @@ std::string StepsText(const kv::Database& database,
   return text.empty() ? text : " (" + text + ")";
 }
 
-absl::StatusOr<bool> HasFarRow(const kv::Database& database,
-                               const schema::SegmentKeyFields& segment) {
-  if (segment.space != Space::kChunks) return false;
-  CKPTREE_ASSIGN_OR_RETURN(
-      const std::optional<std::string> row,
-      database.Get(Space::kRecords, schema::FarKey(segment)));
-  return row.has_value();
-}
-
 // Calls `found` for each row of a segment of which no file here has all, and
 // which no row says is elsewhere, with the file that is cut short, or null.
 // `fields`: nothing where the row is of no segment.
@@ -100,6 +91,15 @@ absl::Status ForEachMissing(
 }
 
 }  // namespace
+
+absl::StatusOr<bool> HasFarRow(const kv::Database& database,
+                               const schema::SegmentKeyFields& segment) {
+  if (segment.space != Space::kChunks) return false;
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<std::string> row,
+      database.Get(Space::kRecords, schema::FarKey(segment)));
+  return row.has_value();
+}
 
 absl::StatusOr<schema::StoreRecord> ReadStoreRecord(
     const kv::Database& database) {

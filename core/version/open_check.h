@@ -65,6 +65,10 @@ absl::StatusOr<std::vector<std::string>> SegmentDamage(
 absl::StatusOr<std::vector<std::string>> MissingSegments(
     const kv::Database& database);
 
+// Whether a row says that this segment is elsewhere alone.
+absl::StatusOr<bool> HasFarRow(const kv::Database& database,
+                               const schema::SegmentKeyFields& segment);
+
 // Whether every segment row has a live file that covers it, with its size.
 absl::StatusOr<bool> AllSegmentsAreThere(const kv::Database& database);
 

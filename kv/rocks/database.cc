@@ -308,13 +308,14 @@ absl::StatusOr<std::vector<LiveFile>> Database::Impl::ListFiles(
 // Those that are not here as well.
 void Database::Impl::AddFarFiles(const Instance& open,
                                  std::vector<LiveFile>* live) const {
+  std::vector<LiveFile> far = far_tables->LiveFiles();
+  if (far.empty()) return;
   std::map<std::string_view, std::string_view> here;
   for (const LiveFile& file : *live) {
     if (file.space == schema::Space::kChunks && file.whole) {
       here[file.first_key] = file.last_key;
     }
   }
-  std::vector<LiveFile> far = far_tables->LiveFiles();
   std::erase_if(far, [&](const LiveFile& file) {
     const auto after = here.upper_bound(file.first_key);
     // A file of several segments may lack one between them.

@@ -293,11 +293,10 @@ void Database::Impl::CatchUp(std::uint64_t version) {
 // says so, or the file, may be newer than what is seen here. Once for each
 // commit: damage is met by each block.
 bool Database::Impl::LooksAgain() {
-  if (mode != Mode::kRead || far_tables == nullptr || options.all_far) {
-    return false;
-  }
+  if (mode != Mode::kRead || far_tables == nullptr || AllFar()) return false;
   // Held over I/O: see Refresh().
   const absl::MutexLock hold(&refresh_mutex);
+  if (looked_again == newest_ordinal.load() && tail.Unchanged()) return false;
   OpenReport ignored;
   if (!OpenForReading(&ignored).ok()) return false;
   const std::uint64_t now = newest_ordinal.load();
