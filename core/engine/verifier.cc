@@ -7,6 +7,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,11 +18,13 @@
 #include "core/engine/engine.h"
 #include "core/process/guarded_call.h"
 #include "core/save/part_writer.h"
+#include "core/save/staging_pool.h"
 #include "core/verify/chunk_check.h"
 #include "core/verify/leaf_count.h"
 #include "core/verify/reference_check.h"
 #include "core/verify/row_check.h"
 #include "core/verify/segment_ends.h"
+#include "core/verify/segment_files.h"
 #include "core/verify/verify_walk.h"
 #include "core/version/base_loader.h"
 #include "core/version/dead_blocks.h"
@@ -82,6 +86,13 @@ class Verifier {
     for (const VersionView& version : versions_) {
       if (Wanted(version)) total_ += BytesOf(version);
     }
+    if (options_.level == Level::kDeep && options_.steps.empty()) {
+      CKPTREE_ASSIGN_OR_RETURN(
+          files_, SegmentFiles::List(database_, &moment.rows,
+                                     {.far = far_answers_,
+                                      .bytes_ahead = DefaultStagingBytes(),
+                                      .cancelled = options_.cancelled}));
+    }
     for (VersionView& version : versions_) {
       if (Stopped()) return absl::CancelledError("verify stopped");
       if (!Wanted(version)) continue;
@@ -90,12 +101,10 @@ class Verifier {
       CKPTREE_RETURN_IF_ERROR(Tell(done_));
       ForgetBases(version);
     }
-    if (options_.level == Level::kDeep && options_.steps.empty()) {
+    if (files_.has_value()) {
       absl::Status status;
-      engine_.arena().execute([&] {
-        status = CheckSegmentFiles(database_, &moment.rows, NewestSettled(),
-                                   far_answers_, options_.cancelled, &damage_);
-      });
+      engine_.arena().execute(
+          [&] { status = files_->Finish(NewestSettled(), &damage_); });
       CKPTREE_RETURN_IF_ERROR(status);
       if (all_whole_) {
         CKPTREE_RETURN_IF_ERROR(
@@ -294,6 +303,11 @@ class Verifier {
                          : 0;
       chunks.statistics = options_.level == Level::kDeep;
       chunks.far = far_answers_;
+      if (files_.has_value()) {
+        chunks.reach = [this](std::string_view key) {
+          return files_->CheckUpTo(key);
+        };
+      }
       chunks.between = [&](std::uint64_t bytes) -> absl::Status {
         if (Stopped()) return absl::CancelledError("verify stopped");
         return Tell(done_ + std::min(before + bytes, BytesOf(*version)));
@@ -444,7 +458,8 @@ class Verifier {
   std::vector<VersionView> versions_;  // Ascending by version.
   std::map<std::uint64_t, std::uint64_t>
       last_successor_;  // By version; the newest.
-  // Of the deep check: all that is referred to.
+  // Of the deep check of all steps: what there is, and all that is referred to.
+  std::optional<SegmentFiles> files_;
   std::set<BlockId> blocks_;
   std::set<base::Digest> trees_;
   bool all_whole_ = true;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
+#include "base/status_macros.h"
 #include "core/array/chunk_grid.h"
 #include "core/array/leaf_statistics.h"
 #include "core/process/first_error.h"
@@ -71,11 +72,33 @@ absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
     blocks.emplace_back(i, end);
     i = end;
   }
+  const auto key_of = [&](const std::pair<std::size_t, std::size_t>& block) {
+    return ChunkKey(*slices[block.first].ref);
+  };
+  // Behind the blocks that may be read together, from this one on.
+  const auto reached = [&](std::size_t begin) -> absl::StatusOr<std::size_t> {
+    const auto place = [&](std::size_t b) {
+      return slices[blocks[b].first].ref->place;
+    };
+    if (!options.reach || place(begin) != schema::Space::kChunks) {
+      std::size_t end = begin + 1;
+      while (end < blocks.size() && place(end) == place(begin)) ++end;
+      return end;
+    }
+    CKPTREE_ASSIGN_OR_RETURN(const std::string next,
+                             options.reach(key_of(blocks[begin])));
+    std::size_t end = begin + 1;
+    while (end < blocks.size() && place(end) == place(begin) &&
+           (next.empty() || key_of(blocks[end]) < next)) {
+      ++end;
+    }
+    return end;
+  };
   absl::Mutex mu;
   FirstError stopped;
   std::atomic<std::uint64_t> read = 0;
   const std::thread::id here = std::this_thread::get_id();
-  tbb::parallel_for(std::size_t{0}, blocks.size(), [&](std::size_t b) {
+  const auto check_block = [&](std::size_t b) {
     if (stopped.any()) return;
     if (options.between && std::this_thread::get_id() == here) {
       const absl::Status go_on = options.between(read.load());
@@ -84,7 +107,7 @@ absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
     }
     const auto [begin, end] = blocks[b];
     const schema::ChunkRef& ref = *slices[begin].ref;
-    const std::string key = ChunkKey(ref);
+    const std::string key = key_of(blocks[b]);
     const std::string where = schema::DescribeKey(ref.place, key);
     const auto bad = [&](const schema::ChunkRef& of, std::string_view what) {
       absl::MutexLock lock(&mu);
@@ -131,7 +154,12 @@ absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
     absl::MutexLock lock(&mu);
     report->bytes += bytes;
     report->chunks += bytes > 0 ? 1 : 0;
-  });
+  };
+  for (std::size_t begin = 0; begin < blocks.size() && !stopped.any();) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::size_t end, reached(begin));
+    tbb::parallel_for(begin, end, check_block);
+    begin = end;
+  }
   return stopped.status();
 }
 

@@ -7,8 +7,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/verify/verify_walk.h"
 #include "kv/database.h"
 
@@ -19,6 +22,10 @@ struct ChunkCheckOptions {
   std::uint64_t above = 0;
   bool statistics = false;  // Recompute them as well.
   bool far = true;          // Those that are elsewhere, too.
+  // Called before blocks are read, with the key of one in `chunks`: makes what
+  // follows ready, and returns the first key that is not; empty: all are. Null:
+  // nothing. An error stops it.
+  std::function<absl::StatusOr<std::string>(std::string_view key)> reach = {};
   // Called between blocks, on the thread that calls, with the bytes that were
   // read so far: an error stops it. Null: nothing.
   std::function<absl::Status(std::uint64_t bytes)> between = {};

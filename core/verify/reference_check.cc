@@ -56,7 +56,7 @@ absl::Status CheckReferences(const kv::Database& database, Moment* moment,
     const auto row = schema::DecodeSegmentRow(rows.value());
     if (!key.has_value() || !row.ok()) continue;  // CheckRows reports it.
     const auto numbers = NumbersOf(database, *key, *row);
-    if (!numbers.ok()) continue;  // CheckSegmentFiles reports it.
+    if (!numbers.ok()) continue;  // SegmentFiles reports it.
     for (const std::uint32_t n : *numbers) {
       const BlockId id = {
           key->part,
