@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "core/engine/engine.h"
 #include "core/process/guarded_call.h"
+#include "core/process/out_of_reach.h"
 #include "core/save/part_writer.h"
 #include "core/verify/chunk_check.h"
 #include "core/verify/leaf_count.h"
@@ -66,15 +67,6 @@ class Verifier {
         damage_.Add(Finding::Severity::kWarning, std::move(what));
       }
     }
-    if (const absl::Status far = database_.FarAnswers(); !far.ok()) {
-      far_answers_ = false;
-      if (options_.level != Level::kQuick) {
-        damage_.Add(Finding::Severity::kWarning,
-                    absl::StrFormat("what is not on this disk was not looked "
-                                    "at: %s",
-                                    far.message()));
-      }
-    }
     CKPTREE_RETURN_IF_ERROR(CheckRows(database_, options_.cancelled, &damage_));
     CKPTREE_ASSIGN_OR_RETURN(Moment moment, TakeMoment());
     CKPTREE_RETURN_IF_ERROR(ListVersions(&moment.rows));
@@ -91,10 +83,11 @@ class Verifier {
       ForgetBases(version);
     }
     if (options_.level == Level::kDeep && options_.steps.empty()) {
+      const bool far = !database_.any_far() || FarAnswers();
       absl::Status status;
       engine_.arena().execute([&] {
         status = CheckSegmentFiles(database_, &moment.rows, NewestSettled(),
-                                   far_answers_, options_.cancelled, &damage_);
+                                   far, options_.cancelled, &damage_);
       });
       CKPTREE_RETURN_IF_ERROR(status);
       if (all_whole_) {
@@ -143,6 +136,31 @@ class Verifier {
                                   : version.record.logical_bytes;
   }
   bool Stopped() const { return options_.cancelled && options_.cancelled(); }
+
+  // Whether what is elsewhere can be looked at. Only a check that needs some of
+  // it asks.
+  bool FarAnswers() {
+    if (!far_answers_.has_value()) {
+      const absl::Status far = database_.FarAnswers();
+      far_answers_ = far.ok();
+      if (!far.ok()) TellNotLookedAt(far);
+    }
+    return *far_answers_;
+  }
+  // Of what did not answer in the middle. All of a store that is read by its
+  // address is there.
+  absl::Status NotLookedAt(const absl::Status& why) {
+    if (database_.reads_far()) return why;
+    if (far_answers_.value_or(true)) TellNotLookedAt(why);
+    far_answers_ = false;
+    return absl::OkStatus();
+  }
+  void TellNotLookedAt(const absl::Status& why) {
+    damage_.Add(
+        Finding::Severity::kWarning,
+        absl::StrFormat("what is not on this disk was not looked at: %s",
+                        why.message()));
+  }
 
   // Dead lists tie a version to its base, so the deep check takes all.
   bool Wanted(const VersionView& version) const {
@@ -293,7 +311,10 @@ class Verifier {
                          ? prev->record.version
                          : 0;
       chunks.statistics = options_.level == Level::kDeep;
-      chunks.far = far_answers_;
+      chunks.far = [this] { return FarAnswers(); };
+      chunks.on_silence = [this](const absl::Status& why) {
+        return NotLookedAt(why);
+      };
       chunks.between = [&](std::uint64_t bytes) -> absl::Status {
         if (Stopped()) return absl::CancelledError("verify stopped");
         return Tell(done_ + std::min(before + bytes, BytesOf(*version)));
@@ -448,7 +469,7 @@ class Verifier {
   std::set<BlockId> blocks_;
   std::set<base::Digest> trees_;
   bool all_whole_ = true;
-  bool far_answers_ = true;
+  std::optional<bool> far_answers_;  // Nothing: it was not asked yet.
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
 };
@@ -506,7 +527,10 @@ absl::StatusOr<VerifyReport> Verify(Engine* engine,
   for (int look = 1; look < kMostLooks && !absl::IsCancelled(report.status());
        ++look) {
     const std::vector<std::string> said = Said(report);
-    if (said.empty() || !engine->Refresh().ok()) break;
+    if (said.empty() || OutOfReach(report.status()).has_value() ||
+        !engine->Refresh().ok()) {
+      break;
+    }
     absl::StatusOr<VerifyReport> again = VerifyOnce(engine, options);
     const bool same = Said(again) == said;
     report = std::move(again);

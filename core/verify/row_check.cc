@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "core/coding/coded_block.h"
 #include "core/process/first_error.h"
+#include "core/process/out_of_reach.h"
 #include "core/version/open_check.h"
 #include "core/version/store_features.h"
 #include "schema/keys.h"
@@ -434,6 +435,7 @@ absl::Status CheckSegmentFiles(const kv::Database& database, kv::Iterator* rows,
   }
   CKPTREE_ASSIGN_OR_RETURN(const bool copied,
                            CheckLeafCopies(database, files, cancelled, damage));
+  absl::Status silent;
   for (std::size_t i = 0; i < files.size(); ++i) {
     const std::string spared =
         copied && files[i].space == Space::kLeaves
@@ -444,7 +446,10 @@ absl::Status CheckSegmentFiles(const kv::Database& database, kv::Iterator* rows,
                   files[i].path + " is missing or cut short" + spared);
       continue;
     }
-    if (const absl::Status& status = checks.of_files[i]; !status.ok()) {
+    if (const absl::Status& status = checks.of_files[i];
+        OutOfReach(status).has_value()) {
+      silent.Update(status);
+    } else if (!status.ok()) {
       damage->Add(Finding::Severity::kDamage,
                   std::string(status.message()) + spared);
     }
@@ -456,6 +461,10 @@ absl::Status CheckSegmentFiles(const kv::Database& database, kv::Iterator* rows,
                       "writing removes it");
     }
   }
+  if (silent.ok() || database.reads_far()) return silent;
+  damage->Add(Finding::Severity::kWarning,
+              absl::StrFormat("what is not on this disk was not looked at: %s",
+                              silent.message()));
   return absl::OkStatus();
 }
 
