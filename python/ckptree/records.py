@@ -198,7 +198,7 @@ class CollectReport(NamedTuple):
     blocks_freed: int
     bytes_freed: int  # On this disk.
     far_bytes_freed: int  # That had left it: the remote gets them back.
-    bytes_left: int  # Of bytes_freed, in files that hold other bytes; about right.
+    bytes_left: int  # Of bytes_freed, in files with other bytes; about right.
     files_dropped: int
     files_rewritten: int
     files_packed: int  # Of these: by pack=True.

@@ -546,43 +546,6 @@ TEST_F(ReplicatorTest, ARemoteInItsOwnDirectoryIsRefused) {
   EXPECT_THAT(Store::Open(there, options).status(), IsOk());
 }
 
-// A share that is not mounted: what is made in its place is found later, and
-// hides it, or fills another disk.
-TEST_F(ReplicatorTest, AFolderThatIsMissingIsMadeByWhatIsShipped) {
-  const std::string share = Disk("share");
-  StoreOptions options = RemoteOptions("file://" + share + "/run");
-  const absl::Status refused = Store::Open(Disk("a"), options).status();
-  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
-  EXPECT_THAT(
-      std::string(refused.message()),
-      ::testing::AllOf(HasSubstr("no folder " + share), HasSubstr("mounted")));
-  EXPECT_FALSE(std::filesystem::exists(share));
-  EXPECT_FALSE(std::filesystem::exists(Disk("a")));
-  // Neither of an open that is refused for another reason, nor of a read.
-  std::filesystem::create_directory(share);
-  {
-    Store store = Store::Open(Disk("a"), options).value();
-    SaveStep(store, 1, kSmallSave);
-    ASSERT_TRUE(store.Close().ok());
-  }
-  std::filesystem::rename(share + "/run", share + "/moved");
-  StoreOptions elsewhere = options;
-  elsewhere.remote = "file://" + share + "/other";
-  EXPECT_TRUE(
-      absl::IsFailedPrecondition(Store::Open(Disk("a"), elsewhere).status()));
-  StoreOptions reading = QuietOptions();
-  reading.create_if_missing = false;
-  reading.read_only = true;
-  EXPECT_FALSE(Store::Open(options.remote, reading).ok());
-  EXPECT_FALSE(std::filesystem::exists(share + "/run"));
-  EXPECT_FALSE(std::filesystem::exists(share + "/other"));
-  // What is no folder is none.
-  std::ofstream(share + "/file") << "x";
-  options.remote = "file://" + share + "/file";
-  EXPECT_TRUE(
-      absl::IsFailedPrecondition(Store::Open(Disk("b"), options).status()));
-}
-
 TEST_F(ReplicatorTest, OptionsThatGoWithNothingAreRefused) {
   StoreOptions options = QuietOptions();
   options.create_if_missing = true;

@@ -70,7 +70,7 @@ struct FreedBytes {
   // deletes them `remote_grace` later. 0 of a store that was not shipped. About
   // right.
   std::uint64_t remote_bytes = 0;
-  std::uint64_t blocks = 0;        // Pieces of arrays, and records of leaves.
+  std::uint64_t blocks = 0;  // Pieces of arrays, and records of leaves.
   std::vector<KeptVersion> kept = {};  // Whose bytes would stay, and why.
 };
 
