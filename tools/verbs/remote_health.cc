@@ -2,12 +2,9 @@
 
 #include "tools/verbs/remote_health.h"
 
-#include <utility>
-
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "core/engine/remote_look.h"
-#include "core/process/out_of_reach.h"
 #include "tools/output/failure.h"
 #include "tools/output/quantity.h"
 #include "tools/output/terminal.h"
@@ -24,13 +21,17 @@ std::string Said(const absl::Status& status) {
 }
 
 // What to do where it cannot be read.
-std::string Advice(const std::string& address, const absl::Status& status) {
-  if (absl::IsNotFound(status) || absl::IsFailedPrecondition(status)) {
-    return "put right what it says, and look again";
+std::string Advice(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kUnavailable:
+      return HintOf(AtAddress(status));
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+      return "look at the credentials in the environment and at their rights";
+    default:
+      return "put right what it says, and look again";
   }
-  const absl::Status met = internal::OfObjectStore(status, address);
-  return HintOf(internal::OutOfReach(met).has_value() ? met
-                                                      : AtAddress(status));
 }
 
 // Of a directory, what was asked of its object store now.
@@ -48,7 +49,7 @@ Diagnosis OfDirectory(const internal::RemoteLook& look, bool has_writer) {
     row.what =
         absl::StrFormat("%s, which this is shipped to, cannot be read: %s",
                         shown, Said(look.reads));
-    row.advice = Advice(look.address, look.reads);
+    row.advice = Advice(look.reads);
     return row;
   }
   row.what = absl::StrFormat("%s answers", shown);
@@ -94,23 +95,11 @@ bool IsOutOfReach(const absl::Status& status) {
 }
 
 Diagnosis OutOfReachAt(const std::string& address, const absl::Status& status) {
-  std::string advice;
-  switch (status.code()) {
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kUnavailable:
-      advice = HintOf(AtAddress(status));
-      break;
-    case absl::StatusCode::kFailedPrecondition:
-      advice = "put right what it says, and look again";
-      break;
-    default:
-      advice = "look at the credentials in the environment and at their rights";
-  }
   return {
       "remote",
       Level::kProblem,
       absl::StrFormat("%s cannot be read: %s", Escape(address), Said(status)),
-      std::move(advice),
+      Advice(status),
       {{"remote", address}, {"by_address", true}}};
 }
 
