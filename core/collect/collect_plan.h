@@ -22,8 +22,13 @@ struct CollectPlan {
   schema::DeadList successor_list;      // Of step.successor, from then on.
 
   std::uint64_t blocks() const;
-  std::uint64_t bytes() const;
+  std::uint64_t bytes() const;  // Wherever they are.
 };
+
+// Of the blocks that it frees, those that are elsewhere alone.
+std::uint64_t FarBytesOf(const kv::Database& database, const CollectPlan& plan);
+bool IsFar(const kv::Database& database, std::uint16_t part,
+           const schema::BlockRun& run);
 
 // Where dead lists come from: the database, or what an overlay made of it.
 using DeadListFn =

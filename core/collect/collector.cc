@@ -261,6 +261,7 @@ absl::StatusOr<std::size_t> Collector::CollectSteps(
   CollectBatch batch(database);
   std::uint64_t blocks = 0;
   std::uint64_t bytes = 0;
+  std::uint64_t far_bytes = 0;
   std::size_t planned = 0;
   while (planned < steps.size() && batch.bytes() < kFullBatchBytes) {
     if (planned > 0 && Stopping(*pass)) break;  // What is planned is done.
@@ -279,7 +280,9 @@ absl::StatusOr<std::size_t> Collector::CollectSteps(
     CKPTREE_RETURN_IF_ERROR(plan.status());
     CKPTREE_RETURN_IF_ERROR(batch.Add(*plan, parts));
     blocks += plan->blocks();
-    bytes += plan->bytes();
+    const std::uint64_t far = FarBytesOf(database, *plan);
+    bytes += plan->bytes() - far;
+    far_bytes += far;
   }
   CKPTREE_ASSIGN_OR_RETURN(CollectCommit commit, batch.Finish());
   CKPTREE_RETURN_IF_ERROR(
@@ -289,6 +292,7 @@ absl::StatusOr<std::size_t> Collector::CollectSteps(
   pass->progress.versions_done += planned;
   pass->report.blocks_freed += blocks;
   pass->report.bytes_freed += bytes;
+  pass->report.far_bytes_freed += far_bytes;
   unsecured_ = true;
   half_dead_bytes_ += commit.half_dead_bytes;
   for (auto& segment : commit.dead_segments) {

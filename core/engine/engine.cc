@@ -60,7 +60,7 @@ Engine::Engine(std::string directory, StoreOptions options)
             options_.host_allocator),
       arena_(std::make_unique<tbb::task_arena>(Slots(options_.threads))),
       save_arena_(std::make_unique<tbb::task_arena>(arena_->max_concurrency())),
-      far_rows_(NewFarRows()) {
+      far_rows_(NewFarRows(options_)) {
   kv::NoteUse();
 }
 

@@ -129,6 +129,8 @@ class Engine {
   absl::Status CheckIndexesThere(std::vector<std::string>* found) const;
   // Of segments of the directory that are elsewhere alone.
   std::uint64_t FarBytes();
+  // The object store that the directory was last shipped to; empty: none.
+  std::string ShippedTo() const;
   Replicator* replicator() { return replicator_.get(); }  // Null: no remote.
   // Refresh() of an address, which else waits as long as that may take, ends
   // with kCancelled where it is silent for so long. Before it is shared.
@@ -174,7 +176,7 @@ class Engine {
   // is at its remote.
   absl::Status BeginShipping(std::uint64_t highest_version);
   void BeginKeeping();  // By local_keep.
-  static std::shared_ptr<FarRows> NewFarRows();
+  static std::shared_ptr<FarRows> NewFarRows(const StoreOptions& options);
   // Of segments of which the rows say that they are elsewhere.
   absl::Status ForgetFarThatAreHere();
   // Start(); removes what was moved aside by it, and then says so.

@@ -24,6 +24,7 @@
 #include "core/remote/far_rows.h"
 #include "core/remote/index_check.h"
 #include "core/remote/local_keep.h"
+#include "core/remote/local_note.h"
 #include "core/verify/unnamed_versions.h"
 #include "core/version/open_check.h"
 #include "kv/conditional_put.h"
@@ -58,12 +59,11 @@ kv::Options Engine::PlainKvOptions(const EngineOptions& options) {
   return kv_options;
 }
 
-std::shared_ptr<FarRows> Engine::NewFarRows() {
+std::shared_ptr<FarRows> Engine::NewFarRows(const StoreOptions& options) {
   return std::make_shared<FarRows>(
       [](const std::string& address, const kv::Call& call)
           -> absl::StatusOr<std::unique_ptr<kv::ObjectStore>> {
-        // Who opens it would make it: a share that is not mounted is empty
-        // then, and has lost all.
+        // A share that is not mounted is no store that has lost all.
         constexpr std::string_view kFolder = "file://";
         std::error_code error;
         if (address.starts_with(kFolder) &&
@@ -72,7 +72,8 @@ std::shared_ptr<FarRows> Engine::NewFarRows() {
               "there is no such folder: is its file system mounted?");
         }
         return kv::OpenObjectStore(address, {}, call);
-      });
+      },
+      options.log);
 }
 
 std::uint64_t Engine::FarBytes() {
@@ -82,6 +83,13 @@ std::uint64_t Engine::FarBytes() {
     bytes += segment->bytes;
   }
   return bytes;
+}
+
+std::string Engine::ShippedTo() const {
+  if (!address_.empty()) return "";
+  const absl::StatusOr<LocalNote> note = ReadLocalNote(kv_options_, directory_);
+  if (!note.ok() || !note->from.empty() || note->ships.empty()) return "";
+  return note->ships.back().address;
 }
 
 absl::Status Engine::ForgetFarThatAreHere() {

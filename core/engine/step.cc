@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "base/status_text.h"
 #include "core/array/chunk_grid.h"
 #include "core/engine/step_reader.h"
 #include "core/version/block_payload.h"
@@ -361,11 +362,12 @@ absl::StatusOr<LeafView> Step::View(PathRef path) const {
         const auto code = absl::IsNotFound(bytes.status())
                               ? absl::StatusCode::kDataLoss
                               : bytes.status().code();
-        return reader_->Annotate(absl::Status(
-            code, absl::StrFormat(
-                      "%s (%s): %s", at->Text(),
-                      schema::DescribeKey(ref.place, internal::ChunkKey(ref)),
-                      bytes.status().message())));
+        return reader_->Annotate(base::WithText(
+            bytes.status(), code,
+            absl::StrFormat(
+                "%s (%s): %s", at->Text(),
+                schema::DescribeKey(ref.place, internal::ChunkKey(ref)),
+                bytes.status().message())));
       }
       const auto* begin = reinterpret_cast<const std::byte*>(bytes->data());
       // What is not mapped would keep the database open.

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "base/status_text.h"
 #include "core/array/chunk_grid.h"
 #include "core/engine/subtree.h"
 #include "core/version/base_loader.h"
@@ -164,8 +165,8 @@ absl::Status StepReader::Annotate(const absl::Status& status) const {
       !engine_->StillThere(*record_)) {
     return StepGone(*record_);
   }
-  return absl::Status(status.code(), absl::StrFormat("step %s: %s", step_name(),
-                                                     status.message()));
+  return base::WithText(
+      status, absl::StrFormat("step %s: %s", step_name(), status.message()));
 }
 
 absl::StatusOr<StepMetadata> StepReader::Metadata() const {
@@ -336,8 +337,8 @@ absl::StatusOr<StepReader::Located> StepReader::Locate(const Path& path) const {
                               part.map.At(place.ordinal));
             });
     if (!record.ok()) {
-      return Annotate(absl::Status(
-          record.status().code(),
+      return Annotate(base::WithText(
+          record.status(),
           absl::StrFormat("%s: %s", path.Text(), record.status().message())));
     }
     located.records.push_back(*std::move(record));

@@ -19,7 +19,6 @@
 #include "core/process/commit_status.h"
 #include "core/process/guarded_call.h"
 #include "core/remote/address_cache.h"
-#include "core/remote/local_note.h"
 #include "kv/process_use.h"
 
 namespace ckptree {
@@ -374,13 +373,7 @@ StoreInfo Store::Info() const {
     info.remote = engine()->replicator()->address();
     info.unshipped = engine()->replicator()->backlog();
   }
-  if (engine()->address().empty()) {
-    const absl::StatusOr<internal::LocalNote> note =
-        internal::ReadLocalNote(engine()->kv_options(), info.directory);
-    if (note.ok() && note->from.empty() && !note->ships.empty()) {
-      info.shipped_to = note->ships.back().address;
-    }
-  }
+  info.shipped_to = engine()->ShippedTo();
   return info;
 }
 

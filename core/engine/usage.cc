@@ -108,6 +108,16 @@ std::uint64_t FreedBytesOf(const std::vector<CollectPlan>& plans) {
   return bytes;
 }
 
+// Of these, what this disk gets back.
+std::uint64_t FreedHere(const kv::Database& database,
+                        const std::vector<CollectPlan>& plans) {
+  std::uint64_t bytes = 0;
+  for (const CollectPlan& plan : plans) {
+    bytes += plan.bytes() - FarBytesOf(database, plan);
+  }
+  return bytes;
+}
+
 absl::StatusOr<Overlay> MakeOverlay(Engine* engine) {
   const kv::Database& database = engine->database();
   CKPTREE_ASSIGN_OR_RETURN(auto held, kv::LeasedVersions(engine->directory()));
@@ -162,15 +172,17 @@ absl::StatusOr<std::vector<SegmentFile>> FilesOf(Engine* engine) {
   });
 }
 
-// What blocks take in their files.
+// What blocks take in files of this disk.
 class StoredSizes {
  public:
-  explicit StoredSizes(const std::vector<SegmentFile>& files) {
+  // `all_far`: of a store that is read by its address, what they take there.
+  StoredSizes(const std::vector<SegmentFile>& files, bool all_far) {
     for (const SegmentFile& file : files) {
-      if (file.share >= 1) continue;
+      const double share = file.far && !all_far ? 0 : file.share;
+      if (share >= 1) continue;
       for (const SegmentFile::Segment& segment : file.segments) {
         shares_[{segment.key.version, segment.key.part, segment.key.builder}] =
-            file.share;
+            share;
       }
     }
   }
@@ -199,16 +211,48 @@ class StoredSizes {
       shares_;
 };
 
+// What of a segment is freed where none of its blocks is left: its object goes,
+// and of others none of it does.
+std::uint64_t FreedObjects(const std::vector<SegmentFile>& files,
+                           const std::vector<CollectPlan>& plans) {
+  using Name =
+      std::tuple<schema::Space, std::uint64_t, std::uint16_t, std::uint8_t>;
+  std::map<Name, std::uint64_t> freed;  // Blocks of a segment.
+  for (const CollectPlan& plan : plans) {
+    for (const schema::DeadPart& part : plan.freed) {
+      for (const schema::BlockRun& run : part.runs) {
+        freed[{run.place, run.version, part.part,
+               schema::BuilderOf(run.first_n)}] += run.count;
+      }
+    }
+  }
+  double bytes = 0;
+  for (const SegmentFile& file : files) {
+    for (const SegmentFile::Segment& segment : file.segments) {
+      const auto found = freed.find({segment.key.space, segment.key.version,
+                                     segment.key.part, segment.key.builder});
+      if (found == freed.end() ||
+          found->second + segment.row.dead_count() < segment.row.block_count) {
+        continue;
+      }
+      bytes += file.far ? static_cast<double>(file.file.bytes)
+                        : file.share * static_cast<double>(segment.row.bytes);
+    }
+  }
+  return static_cast<std::uint64_t>(bytes);
+}
+
 absl::StatusOr<UsageReport> UsageOf(Engine* engine) {
   CKPTREE_ASSIGN_OR_RETURN(Overlay overlay, MakeOverlay(engine));
   UsageReport report;
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<CollectPlan> pending,
                            overlay.Settle());
-  report.pending_bytes = FreedBytesOf(pending);
+  report.pending_bytes = FreedHere(engine->database(), pending);
   report.kept = overlay.Kept();
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<SegmentFile> files,
                            FilesOf(engine));
-  const StoredSizes stored(files);
+  const bool all_far = engine->database().reads_far();
+  const StoredSizes stored(files, all_far);
   for (const StepRecordPtr& record : engine->catalog().AllSteps()) {
     if (!overlay.chain().versions().contains(record->version)) continue;
     StepUsage step;
@@ -224,8 +268,12 @@ absl::StatusOr<UsageReport> UsageOf(Engine* engine) {
     report.logical_bytes += step.logical_bytes;
     report.steps.push_back(std::move(step));
   }
-  report.files = files.size();
   for (const SegmentFile& file : files) {
+    if (file.far && !all_far) {
+      report.far_bytes += file.file.bytes;
+      continue;
+    }
+    ++report.files;
     report.dead_bytes += file.dead_bytes;
     report.living_bytes += file.live_bytes;
     report.living_stored_bytes += static_cast<std::uint64_t>(
@@ -255,12 +303,16 @@ absl::StatusOr<FreedBytes> FreedBy(Engine* engine,
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<CollectPlan> plans,
                            overlay.Settle());
   for (const CollectPlan& plan : plans) {
-    freed.bytes += plan.bytes();
     freed.blocks += plan.blocks();
   }
+  freed.bytes = FreedHere(engine->database(), plans);
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<SegmentFile> files,
                            FilesOf(engine));
-  freed.stored_bytes = StoredSizes(files).Of(plans);
+  freed.stored_bytes =
+      StoredSizes(files, engine->database().reads_far()).Of(plans);
+  if (!engine->address().empty() || !engine->ShippedTo().empty()) {
+    freed.remote_bytes = FreedObjects(files, plans);
+  }
   freed.kept = overlay.Kept();
   std::erase_if(freed.kept, [&versions](const KeptVersion& kept) {
     return !versions.contains(kept.version);

@@ -17,6 +17,7 @@
 #include "base/status_macros.h"
 #include "core/engine/engine.h"
 #include "core/process/guarded_call.h"
+#include "core/process/out_of_reach.h"
 #include "core/save/part_writer.h"
 #include "core/save/staging_pool.h"
 #include "core/verify/chunk_check.h"
@@ -70,15 +71,6 @@ class Verifier {
         damage_.Add(Finding::Severity::kWarning, std::move(what));
       }
     }
-    if (const absl::Status far = database_.FarAnswers(); !far.ok()) {
-      far_answers_ = false;
-      if (options_.level != Level::kQuick) {
-        damage_.Add(Finding::Severity::kWarning,
-                    absl::StrFormat("what is not on this disk was not looked "
-                                    "at: %s",
-                                    far.message()));
-      }
-    }
     CKPTREE_RETURN_IF_ERROR(CheckRows(database_, options_.cancelled, &damage_));
     CKPTREE_ASSIGN_OR_RETURN(Moment moment, TakeMoment());
     CKPTREE_RETURN_IF_ERROR(ListVersions(&moment.rows));
@@ -89,8 +81,7 @@ class Verifier {
     if (options_.level == Level::kDeep && options_.steps.empty()) {
       CKPTREE_ASSIGN_OR_RETURN(
           files_, SegmentFiles::List(database_, &moment.rows,
-                                     {.far = far_answers_,
-                                      .bytes_ahead = DefaultStagingBytes(),
+                                     {.bytes_ahead = DefaultStagingBytes(),
                                       .cancelled = options_.cancelled}));
     }
     for (VersionView& version : versions_) {
@@ -102,9 +93,10 @@ class Verifier {
       ForgetBases(version);
     }
     if (files_.has_value()) {
+      const bool far = !database_.any_far() || FarAnswers();
       absl::Status status;
       engine_.arena().execute(
-          [&] { status = files_->Finish(NewestSettled(), &damage_); });
+          [&] { status = files_->Finish(NewestSettled(), far, &damage_); });
       CKPTREE_RETURN_IF_ERROR(status);
       if (all_whole_) {
         CKPTREE_RETURN_IF_ERROR(
@@ -152,6 +144,31 @@ class Verifier {
                                   : version.record.logical_bytes;
   }
   bool Stopped() const { return options_.cancelled && options_.cancelled(); }
+
+  // Whether what is elsewhere can be looked at. Only a check that needs some of
+  // it asks.
+  bool FarAnswers() {
+    if (!far_answers_.has_value()) {
+      const absl::Status far = database_.FarAnswers();
+      far_answers_ = far.ok();
+      if (!far.ok()) TellNotLookedAt(far);
+    }
+    return *far_answers_;
+  }
+  // Of what did not answer in the middle. All of a store that is read by its
+  // address is there.
+  absl::Status NotLookedAt(const absl::Status& why) {
+    if (database_.reads_far()) return why;
+    if (far_answers_.value_or(true)) TellNotLookedAt(why);
+    far_answers_ = false;
+    return absl::OkStatus();
+  }
+  void TellNotLookedAt(const absl::Status& why) {
+    damage_.Add(
+        Finding::Severity::kWarning,
+        absl::StrFormat("what is not on this disk was not looked at: %s",
+                        why.message()));
+  }
 
   // Dead lists tie a version to its base, so the deep check takes all.
   bool Wanted(const VersionView& version) const {
@@ -302,7 +319,10 @@ class Verifier {
                          ? prev->record.version
                          : 0;
       chunks.statistics = options_.level == Level::kDeep;
-      chunks.far = far_answers_;
+      chunks.far = [this] { return FarAnswers(); };
+      chunks.on_silence = [this](const absl::Status& why) {
+        return NotLookedAt(why);
+      };
       if (files_.has_value()) {
         chunks.reach = [this](std::string_view key) {
           return files_->CheckUpTo(key);
@@ -463,7 +483,7 @@ class Verifier {
   std::set<BlockId> blocks_;
   std::set<base::Digest> trees_;
   bool all_whole_ = true;
-  bool far_answers_ = true;
+  std::optional<bool> far_answers_;  // Nothing: it was not asked yet.
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
 };
@@ -521,7 +541,10 @@ absl::StatusOr<VerifyReport> Verify(Engine* engine,
   for (int look = 1; look < kMostLooks && !absl::IsCancelled(report.status());
        ++look) {
     const std::vector<std::string> said = Said(report);
-    if (said.empty() || !engine->Refresh().ok()) break;
+    if (said.empty() || OutOfReach(report.status()).has_value() ||
+        !engine->Refresh().ok()) {
+      break;
+    }
     absl::StatusOr<VerifyReport> again = VerifyOnce(engine, options);
     const bool same = Said(again) == said;
     report = std::move(again);

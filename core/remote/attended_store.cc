@@ -229,6 +229,12 @@ RemoteAttendant::~RemoteAttendant() {
   trouble_->token_ = std::stop_token();
 }
 
+std::unique_ptr<kv::ObjectStore> Attended(
+    std::unique_ptr<kv::ObjectStore> store,
+    std::shared_ptr<RemoteTrouble> trouble) {
+  return std::make_unique<AttendedStore>(std::move(store), std::move(trouble));
+}
+
 absl::StatusOr<std::unique_ptr<kv::ObjectStore>> OpenAttended(
     const std::string& address, std::shared_ptr<RemoteTrouble> trouble,
     const kv::Call& call) {
@@ -239,7 +245,7 @@ absl::StatusOr<std::unique_ptr<kv::ObjectStore>> OpenAttended(
       kv::OpenObjectStore(address, kv::ObjectStoreOptions(), first);
   trouble->Ended(id, store.status());
   CKPTREE_RETURN_IF_ERROR(store.status());
-  return std::make_unique<AttendedStore>(*std::move(store), std::move(trouble));
+  return Attended(*std::move(store), std::move(trouble));
 }
 
 }  // namespace ckptree::internal

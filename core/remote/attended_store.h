@@ -97,6 +97,11 @@ class RemoteAttendant {
   std::jthread thread_;
 };
 
+// `trouble` hears of the calls to it, and those without a token of their own
+// end with its attendant's.
+std::unique_ptr<kv::ObjectStore> Attended(
+    std::unique_ptr<kv::ObjectStore> store,
+    std::shared_ptr<RemoteTrouble> trouble);
 // As kv::OpenObjectStore() without options; `trouble` hears of its calls, and
 // those without a token of their own end with its attendant's.
 absl::StatusOr<std::unique_ptr<kv::ObjectStore>> OpenAttended(

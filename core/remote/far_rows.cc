@@ -12,20 +12,18 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/process/out_of_reach.h"
 #include "core/remote/address_cache.h"
 #include "core/remote/remote_objects.h"
 #include "core/remote/segment_upload.h"
 #include "core/version/row_scan.h"
 #include "kv/conditional_put.h"
-#include "kv/monotonic.h"
 #include "kv/store_directory.h"
 #include "schema/spaces.h"
 
 namespace ckptree::internal {
 namespace {
 
-// A restore asks for each block by itself, and must not wait for each.
-constexpr absl::Duration kSilence = absl::Seconds(10);
 constexpr absl::Duration kAnswerTime = absl::Minutes(1);
 
 std::string NameOfFar(const schema::SegmentKeyFields& fields) {
@@ -47,7 +45,8 @@ struct FarRows::Known : public kv::FarSegment {
   base::Digest row;        // Of the value that it was made of.
 };
 
-FarRows::FarRows(OpenFn open) : open_(std::move(open)) {}
+FarRows::FarRows(FarPlace::OpenFn open, LogSink log)
+    : open_(std::move(open)), log_(std::move(log)) {}
 
 void FarRows::Begin(const kv::Database* database, const std::string& uuid) {
   database_ = database;
@@ -132,61 +131,37 @@ kv::FarSegmentPtr FarRows::FindFrom(schema::Space space, std::string_view key) {
   return next != known_.end() ? next->second : nullptr;
 }
 
-absl::StatusOr<std::shared_ptr<kv::ObjectStore>> FarRows::StoreAt(
-    const std::string& address) {
-  {
-    const absl::MutexLock lock(&mutex_);
-    const auto found = places_.find(address);
-    if (found != places_.end()) {
-      if (kv::MonotonicNow() < found->second.until) {
-        return found->second.silent;
-      }
-      if (found->second.store != nullptr) return found->second.store;
-    }
-  }
-  absl::StatusOr<std::unique_ptr<kv::ObjectStore>> opened =
-      open_(address, kv::Call::Within(kAnswerTime));
+FarPlace& FarRows::PlaceOf(const std::string& address) {
   const absl::MutexLock lock(&mutex_);
-  Place& place = places_[address];
-  if (!opened.ok()) {
-    place.silent = opened.status();
-    place.until = kv::MonotonicNow() + kSilence;
-    return opened.status();
-  }
-  if (place.store == nullptr) place.store = *std::move(opened);
-  return place.store;
+  return places_.try_emplace(address, address, open_, log_, FarPlace::Times())
+      .first->second;
 }
 
 absl::Status FarRows::With(
     const Known& known,
     absl::FunctionRef<absl::Status(kv::ObjectStore& store)> ask) {
   const std::string& address = known.far.address;
-  const absl::StatusOr<std::shared_ptr<kv::ObjectStore>> store =
-      StoreAt(address);
-  absl::Status status = store.ok() ? ask(**store) : store.status();
+  absl::Status status =
+      PlaceOf(address).Ask([&](kv::ObjectStore& store) -> absl::Status {
+        absl::Status said = ask(store);
+        if (absl::IsDataLoss(said)) {
+          const auto there =
+              store.Head(known.name, kv::Call::Within(kAnswerTime));
+          if (there.ok() && !there->has_value()) {
+            said = absl::NotFoundError("gone");
+          }
+        }
+        if (!absl::IsNotFound(said)) return said;
+        CKPTREE_ASSIGN_OR_RETURN(
+            const auto there,
+            store.Head(kRemoteStoreName, kv::Call::Within(kAnswerTime)));
+        if (there.has_value()) return said;
+        // Nobody's word on the segment.
+        return absl::UnavailableError(
+            "there is no store: is that its address, and its file system "
+            "mounted?");
+      });
   if (status.ok()) return status;
-  if (store.ok() && absl::IsDataLoss(status)) {
-    const auto there =
-        (*store)->Head(known.name, kv::Call::Within(kAnswerTime));
-    if (there.ok() && !there->has_value()) status = absl::NotFoundError("gone");
-  }
-  if (store.ok() &&
-      (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) {
-    const absl::MutexLock lock(&mutex_);
-    Place& place = places_[address];
-    place.silent = status;
-    place.until = kv::MonotonicNow() + kSilence;
-  }
-  if (store.ok() && absl::IsNotFound(status)) {
-    const auto there =
-        (*store)->Head(kRemoteStoreName, kv::Call::Within(kAnswerTime));
-    if (!there.ok() || !there->has_value()) {
-      // Nobody's word on the segment.
-      status = absl::UnavailableError(
-          "there is no store: is that its address, and its file system "
-          "mounted?");
-    }
-  }
   const std::string name = NameOfFar(known.far.living.segment.segment);
   if (absl::IsNotFound(status)) {
     // Its row is here, so it is neither removed nor damaged here.
@@ -196,10 +171,12 @@ absl::Status FarRows::With(
         "object",
         name, address));
   }
-  return absl::Status(
-      status.code(),
-      absl::StrFormat("%s is not in this directory, but in %s alone: %s", name,
-                      address, status.message()));
+  return OfObjectStore(
+      absl::Status(
+          status.code(),
+          absl::StrFormat("%s is not in this directory, but in %s alone: %s",
+                          name, address, status.message())),
+      address);
 }
 
 absl::Status FarRows::Read(const kv::FarSegment& segment, std::uint64_t offset,

@@ -22,8 +22,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "base/digest.h"
+#include "ckptree/options.h"
+#include "core/remote/far_place.h"
 #include "kv/database.h"
 #include "kv/far_segments.h"
 #include "kv/object_store.h"
@@ -38,10 +39,8 @@ namespace ckptree::internal {
 // Thread-safe, but for Begin().
 class FarRows : public kv::FarSegments {
  public:
-  using OpenFn = std::function<absl::StatusOr<std::unique_ptr<kv::ObjectStore>>(
-      const std::string& address, const kv::Call& call)>;
-  // `open` is kv::OpenObjectStore but in tests.
-  explicit FarRows(OpenFn open);
+  // As FarPlace takes them.
+  FarRows(FarPlace::OpenFn open, LogSink log);
 
   // `database` outlives all reads. Where a row cannot be read, what it is of
   // is missing.
@@ -64,21 +63,14 @@ class FarRows : public kv::FarSegments {
 
  private:
   struct Known;
-  struct Place {
-    std::shared_ptr<kv::ObjectStore> store;
-    // Who did not answer is not asked again before.
-    absl::Status silent;
-    absl::Time until = absl::InfinitePast();
-  };
-
   absl::Status With(
       const Known& known,
       absl::FunctionRef<absl::Status(kv::ObjectStore& store)> ask);
-  absl::StatusOr<std::shared_ptr<kv::ObjectStore>> StoreAt(
-      const std::string& address);
+  FarPlace& PlaceOf(const std::string& address);
   void LoadIfNew();
 
-  const OpenFn open_;
+  const FarPlace::OpenFn open_;
+  const LogSink log_;
   const kv::Database* database_ = nullptr;
   std::string uuid_;
   std::atomic<bool> any_ = false;
@@ -87,7 +79,8 @@ class FarRows : public kv::FarSegments {
   absl::Mutex mutex_;
   std::map<std::string, std::shared_ptr<const Known>, std::less<>> known_
       ABSL_GUARDED_BY(mutex_);  // By their first keys.
-  std::map<std::string, Place> places_ ABSL_GUARDED_BY(mutex_);
+  // None goes.
+  std::map<std::string, FarPlace> places_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ckptree::internal

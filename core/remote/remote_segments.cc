@@ -23,6 +23,7 @@
 #include "absl/strings/str_format.h"
 #include "base/big_endian.h"
 #include "base/status_macros.h"
+#include "core/process/out_of_reach.h"
 #include "core/remote/remote_objects.h"
 #include "core/remote/segment_upload.h"
 #include "kv/conditional_put.h"
@@ -183,10 +184,10 @@ kv::FarSegmentPtr RemoteSegments::FindFrom(schema::Space space,
 absl::Status RemoteSegments::Read(const kv::FarSegment& segment,
                                   std::uint64_t offset,
                                   std::span<std::byte> into) {
-  CKPTREE_ASSIGN_OR_RETURN(
-      const std::size_t read,
-      store_->GetRange(segment.name, offset, into, CallFor(into.size(), {})));
-  if (read == into.size()) return absl::OkStatus();
+  const absl::StatusOr<std::size_t> read =
+      store_->GetRange(segment.name, offset, into, CallFor(into.size(), {}));
+  if (!read.ok()) return OfObjectStore(read.status(), store_->address());
+  if (*read == into.size()) return absl::OkStatus();
   return absl::DataLossError(
       absl::StrFormat("%s in %s is shorter than the %d bytes it had",
                       segment.name, store_->address(), segment.bytes));
@@ -219,7 +220,7 @@ absl::StatusOr<kv::FarSegments::Copy> RemoteSegments::Fetch(
   }
   if (!fetched.ok() || !stays) {
     if (!fetched.ok()) std::filesystem::remove(partial, error);
-    CKPTREE_RETURN_IF_ERROR(fetched);
+    if (!fetched.ok()) return OfObjectStore(fetched, store_->address());
     return Copy{partial, true};
   }
   CKPTREE_RETURN_IF_ERROR(kv::RenameFile(options_, partial, kept));
@@ -233,8 +234,10 @@ void RemoteSegments::Doubt(bool doubt) {
 }
 
 absl::Status RemoteSegments::Check(const kv::FarSegment& segment) {
-  return CompareSegment(static_cast<const Known&>(segment).living, uuid_,
-                        *store_, /*cancelled=*/{});
+  return OfObjectStore(
+      CompareSegment(static_cast<const Known&>(segment).living, uuid_, *store_,
+                     /*cancelled=*/{}),
+      store_->address());
 }
 
 }  // namespace ckptree::internal

@@ -27,6 +27,7 @@
 #include "absl/strings/str_format.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
+#include "base/status_text.h"
 #include "ckptree/local_path.h"
 #include "core/engine/engine.h"
 #include "core/engine/verifier.h"
@@ -306,8 +307,8 @@ class Repairer {
     if (rebuild) {
       const absl::Status far = engine.database().FarAnswers();
       if (!far.ok() && !absl::IsFailedPrecondition(far)) {
-        return absl::Status(
-            far.code(),
+        return base::WithText(
+            far,
             absl::StrFormat("%s has to be written anew, with what left its "
                             "disk, which cannot be read now: %s",
                             directory_, far.message()));

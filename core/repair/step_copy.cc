@@ -22,6 +22,7 @@
 #include "base/status_macros.h"
 #include "core/array/chunk_grid.h"
 #include "core/engine/step_builder.h"
+#include "core/process/out_of_reach.h"
 #include "core/save/save.h"
 #include "schema/limits.h"
 
@@ -66,7 +67,10 @@ class BoxOnDemand {
     const absl::MutexLock lock(&mu_);
     if (buffer_.empty()) {
       buffer_.resize(bytes_);
-      CKPTREE_RETURN_IF_ERROR(step_.ReadBox(path_, box_, buffer_));
+      if (absl::Status read = step_.ReadBox(path_, box_, buffer_); !read.ok()) {
+        failed_ = read;
+        return read;
+      }
     }
     std::memcpy(destination.data(), buffer_.data() + offset,
                 destination.size());
@@ -78,12 +82,19 @@ class BoxOnDemand {
     return absl::OkStatus();
   }
 
+  // Why it could not be read again; OK: it could.
+  absl::Status failed() const {
+    const absl::MutexLock lock(&mu_);
+    return failed_;
+  }
+
  private:
   const Step& step_;
   const Path path_;
   const BoxSpec box_;
   const std::size_t bytes_;
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
+  absl::Status failed_ ABSL_GUARDED_BY(mu_);
   Buffer buffer_ ABSL_GUARDED_BY(mu_);
   std::size_t taken_ ABSL_GUARDED_BY(mu_) = 0;
 };
@@ -118,6 +129,7 @@ class StepCopier {
     if (!leaves.ok()) return NotSaved(ReasonOf(leaves.status()));
     for (const LeafInfo& leaf : *leaves) {
       if (options_.cancelled()) return absl::CancelledError("interrupted");
+      if (IsOutOfReach()) break;
       if (leaf.is_leaf()) {
         AddLeaf(leaf);
       } else if (!leaf.tie_to.has_value()) {
@@ -153,7 +165,18 @@ class StepCopier {
     return std::move(result_);
   }
 
+  // Nothing more of it is asked for.
+  bool IsOutOfReach() const {
+    return options_.out_of_reach != nullptr && !options_.out_of_reach->ok();
+  }
+  void NoteReach(const absl::Status& status) {
+    if (options_.out_of_reach != nullptr && OutOfReach(status).has_value()) {
+      options_.out_of_reach->Update(status);
+    }
+  }
+
   void Lose(const LeafInfo& leaf, const absl::Status& status) {
+    NoteReach(status);
     ++result_.leaves_lost;
     std::string why = ReasonOf(status);
     // The result names both already.
@@ -268,6 +291,7 @@ class StepCopier {
       return absl::OkStatus();
     }
     auto again = std::make_shared<BoxOnDemand>(from_, leaf.path, box, bytes);
+    again_.push_back(again);
     tensor->copy = [again](std::uint64_t offset, std::span<std::byte> to) {
       return again->Copy(offset, to);
     };
@@ -339,8 +363,10 @@ class StepCopier {
       status = save.WaitCommitted(absl::Milliseconds(100));
       if (options_.cancelled()) save.Cancel();
     } while (absl::IsDeadlineExceeded(status));
-    CKPTREE_RETURN_IF_ERROR(status);
-    return std::move(result_);
+    if (status.ok()) return std::move(result_);
+    for (const auto& box : again_) NoteReach(box->failed());
+    if (IsOutOfReach()) return NotSaved(ReasonOf(*options_.out_of_reach));
+    return status;
   }
 
   const Step& from_;
@@ -349,6 +375,7 @@ class StepCopier {
   RecoveredStep result_;
   std::set<std::string> lost_;  // Encoded paths.
   std::vector<std::unique_ptr<Buffer>> kept_;
+  std::vector<std::shared_ptr<BoxOnDemand>> again_;
   std::uint64_t kept_bytes_ = 0;
 };
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ckptree/recover.h"
 #include "ckptree/step.h"
@@ -25,6 +26,9 @@ struct StepCopyOptions {
   bool overwrite = false;  // Replaces the step of this number.
   // Added to the lineage of the step.
   std::vector<std::pair<std::string, std::string>> lineage;
+  // With `whole`: why the step was not saved where what it lacks is in an
+  // object store that does not answer. Null: that is as any other loss.
+  absl::Status* out_of_reach = nullptr;
   std::function<bool()> cancelled;                   // Not null.
   std::function<void(std::uint64_t bytes)> on_read;  // Not null.
 };

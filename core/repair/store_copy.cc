@@ -29,6 +29,7 @@
 #include "core/engine/hold_listed.h"
 #include "core/engine/store_engine.h"
 #include "core/process/guarded_call.h"
+#include "core/process/out_of_reach.h"
 #include "core/repair/step_copy.h"
 
 namespace ckptree {
@@ -145,6 +146,8 @@ class StoreCopier {
     StepInfo info;
     bool there = false;       // With the same values.
     bool overwrites = false;  // Another step has the number.
+    // Why it cannot be compared with that now.
+    absl::Status silent = {};
   };
 
   bool Cancelled() const { return options_.cancelled && options_.cancelled(); }
@@ -202,6 +205,10 @@ class StoreCopier {
         wanted.there = true;
         continue;
       }
+      if (OutOfReach(same.status()).has_value()) {
+        wanted.silent = same.status();
+        continue;
+      }
       wanted.overwrites = true;
       absl::Status differs =
           same.ok()
@@ -236,6 +243,11 @@ class StoreCopier {
     if (options_.on_step) options_.on_step(report_.steps.back());
   }
 
+  void TellUnreachable(const StepInfo& info, const absl::Status& why) {
+    report_.silent_remote = OutOfReach(why).value_or("");
+    Tell(info, CopiedStep::Result::kUnreachable, std::string(why.message()));
+  }
+
   // Step 2.
   absl::Status CopyOne(const Wanted& wanted) {
     const StepInfo& info = wanted.info;
@@ -246,7 +258,15 @@ class StoreCopier {
       if (options_.verify_all) read_back_.push_back(selector);
       return absl::OkStatus();
     }
+    if (!wanted.silent.ok()) {
+      TellUnreachable(info, wanted.silent);
+      return absl::OkStatus();
+    }
     const absl::StatusOr<Step> step = from_.OpenStep(selector);
+    if (OutOfReach(step.status()).has_value()) {
+      TellUnreachable(info, step.status());
+      return absl::OkStatus();
+    }
     if (absl::IsNotFound(step.status())) {
       Tell(info, CopiedStep::Result::kGone);
       return absl::OkStatus();
@@ -263,6 +283,8 @@ class StoreCopier {
     copying.whole = true;
     copying.overwrite = wanted.overwrites;
     copying.lineage = {{std::string(kDigestOfSource), info.digest}};
+    absl::Status out_of_reach;
+    copying.out_of_reach = &out_of_reach;
     copying.cancelled = [this] { return Cancelled(); };
     copying.on_read = [this](std::uint64_t bytes) {
       done_ += bytes;
@@ -275,6 +297,10 @@ class StoreCopier {
       return absl::OkStatus();
     }
     CKPTREE_RETURN_IF_ERROR(copied.status());
+    if (!copied->saved && !out_of_reach.ok()) {
+      TellUnreachable(info, out_of_reach);
+      return absl::OkStatus();
+    }
     if (!copied->saved) {
       Tell(info,
            copied->lost.empty() ? CopiedStep::Result::kRefused
@@ -413,6 +439,8 @@ std::string_view Name(CopiedStep::Result result) {
       return "refused";
     case CopiedStep::Result::kDamaged:
       return "damaged";
+    case CopiedStep::Result::kUnreachable:
+      return "unreachable";
   }
   return "unknown";
 }
@@ -427,6 +455,7 @@ bool CopyReport::complete() const {
   return problems.empty() && CountOf(CopiedStep::Result::kGone) == 0 &&
          CountOf(CopiedStep::Result::kRefused) == 0 &&
          CountOf(CopiedStep::Result::kDamaged) == 0 &&
+         CountOf(CopiedStep::Result::kUnreachable) == 0 &&
          std::all_of(verified.findings.begin(), verified.findings.end(),
                      [](const Finding& finding) {
                        return finding.severity == Finding::Severity::kWarning;

@@ -14,6 +14,7 @@
 #include "core/array/chunk_grid.h"
 #include "core/array/leaf_statistics.h"
 #include "core/process/first_error.h"
+#include "core/process/out_of_reach.h"
 #include "core/version/block_payload.h"
 #include "schema/keys.h"
 #include "tbb/parallel_for.h"
@@ -55,7 +56,10 @@ absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
     for (std::size_t c = 0; c < leaf->record.chunks.size(); ++c) {
       const schema::ChunkRef& ref = leaf->record.chunks[c];
       if (ref.version <= options.above) continue;
-      if (!options.far && database.IsFar(ref.place, ChunkKey(ref))) continue;
+      if (options.far && database.IsFar(ref.place, ChunkKey(ref)) &&
+          !options.far()) {
+        continue;
+      }
       slices.push_back({&ref, leaf, &entry, c});
     }
   }
@@ -132,6 +136,12 @@ absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
           payload = std::move(other);
           found = check();
         }
+      }
+      if (OutOfReach(found.status()).has_value()) {
+        absl::MutexLock lock(&mu);
+        stopped.Note(options.on_silence ? options.on_silence(found.status())
+                                        : found.status());
+        return;
       }
       if (!found.ok()) {
         const absl::string_view why = found.status().message();

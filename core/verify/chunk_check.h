@@ -21,7 +21,12 @@ struct ChunkCheckOptions {
   // Only chunks of versions above this one: the base's were checked with it.
   std::uint64_t above = 0;
   bool statistics = false;  // Recompute them as well.
-  bool far = true;          // Those that are elsewhere, too.
+  // Whether those that are elsewhere are read, too: asked once the first of
+  // them is met, on the thread that calls. Null: they are.
+  std::function<bool()> far = {};
+  // Where the object store that one is in does not answer: OK goes on with the
+  // others. One call at a time. Null: that ends it.
+  std::function<absl::Status(const absl::Status& why)> on_silence = {};
   // Called before blocks are read, with the key of one in `chunks`: makes what
   // follows ready, and returns the first key that is not; empty: all are. Null:
   // nothing. An error stops it.

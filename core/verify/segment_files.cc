@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "core/coding/coded_block.h"
 #include "core/process/first_error.h"
+#include "core/process/out_of_reach.h"
 #include "core/version/open_check.h"
 #include "core/version/store_features.h"
 #include "tbb/parallel_for.h"
@@ -121,6 +122,7 @@ absl::Status CheckSegment(const kv::Database& database, std::string_view key,
       stored.payload = CodedPayloadBytes(scan.value());
     }
   }
+  if (OutOfReach(scan.status()).has_value()) return scan.status();
   if (!scan.status().ok()) {
     bad(std::string(scan.status().message()));
     return absl::OkStatus();
@@ -172,12 +174,8 @@ absl::StatusOr<SegmentFiles> SegmentFiles::List(const kv::Database& database,
                                                 kv::Iterator* rows,
                                                 SegmentFileOptions options) {
   SegmentFiles list(database, std::move(options));
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::LiveFile> all,
+  CKPTREE_ASSIGN_OR_RETURN(std::vector<kv::LiveFile> files,
                            SortedLiveFiles(database));
-  std::vector<kv::LiveFile> files = all;
-  if (!list.options_.far) {
-    std::erase_if(files, [](const kv::LiveFile& file) { return file.far; });
-  }
   list.files_.resize(files.size());
   const schema::KeyRange range = schema::AllRows(Row::kSegment);
   for (rows->Seek(range.begin); rows->Valid() && rows->key() < range.end;
@@ -189,7 +187,6 @@ absl::StatusOr<SegmentFiles> SegmentFiles::List(const kv::Database& database,
     auto row = schema::DecodeSegmentRow(rows->value());
     if (!fields.has_value() || !row.ok()) continue;  // CheckRows reports it.
     const kv::LiveFile* file = FileOfSegment(files, *fields);
-    if (file == nullptr && FileOfSegment(all, *fields) != nullptr) continue;
     if (file != nullptr) {
       list.files_[static_cast<std::size_t>(file - files.data())]
           .segments.push_back(list.segments_.size());
@@ -249,8 +246,11 @@ absl::Status SegmentFiles::CheckSegments(
   return Each(segments, [this](std::size_t i) {
     Segment& segment = segments_[i];
     Damage damage(&segment.report);
-    return CheckSegment(*database_, segment.key, segment.fields, segment.row,
-                        &damage);
+    const absl::Status status = CheckSegment(
+        *database_, segment.key, segment.fields, segment.row, &damage);
+    if (!OutOfReach(status).has_value()) return status;
+    segment.silent = status;
+    return absl::OkStatus();
   });
 }
 
@@ -302,14 +302,16 @@ absl::StatusOr<bool> SegmentFiles::CheckLeafCopies(Damage* damage) {
   return whole;
 }
 
-absl::Status SegmentFiles::Finish(std::uint64_t newest_settled,
+absl::Status SegmentFiles::Finish(std::uint64_t newest_settled, bool far,
                                   Damage* damage) {
   std::vector<std::size_t> rest;
   for (std::size_t i = 0; i < files_.size(); ++i) {
-    if (!files_[i].checked) rest.push_back(i);
+    if (!files_[i].checked && (far || !files_[i].file.far)) rest.push_back(i);
   }
   CKPTREE_RETURN_IF_ERROR(CheckFiles(rest));
+  absl::Status silent;
   for (const Segment& segment : segments_) {
+    silent.Update(segment.silent);
     if (!segment.has_file) {
       damage->Add(Finding::Severity::kDamage,
                   schema::DescribeKey(Space::kRecords, segment.key) +
@@ -321,6 +323,7 @@ absl::Status SegmentFiles::Finish(std::uint64_t newest_settled,
   }
   CKPTREE_ASSIGN_OR_RETURN(const bool copied, CheckLeafCopies(damage));
   for (const auto& [file, segments, checked, status] : files_) {
+    if (!checked) continue;
     const std::string spared =
         copied && file.space == Space::kLeaves
             ? "; the second copy of its leaf records is whole"
@@ -330,7 +333,9 @@ absl::Status SegmentFiles::Finish(std::uint64_t newest_settled,
                   file.path + " is missing or cut short" + spared);
       continue;
     }
-    if (!status.ok()) {
+    if (OutOfReach(status).has_value()) {
+      silent.Update(status);
+    } else if (!status.ok()) {
       damage->Add(Finding::Severity::kDamage,
                   std::string(status.message()) + spared);
     }
@@ -343,6 +348,10 @@ absl::Status SegmentFiles::Finish(std::uint64_t newest_settled,
                       "writing removes it");
     }
   }
+  if (silent.ok() || database_->reads_far()) return silent;
+  damage->Add(Finding::Severity::kWarning,
+              absl::StrFormat("what is not on this disk was not looked at: %s",
+                              silent.message()));
   return absl::OkStatus();
 }
 

@@ -23,7 +23,6 @@
 namespace ckptree::internal {
 
 struct SegmentFileOptions {
-  bool far = true;  // Also what is elsewhere alone.
   // What CheckUpTo() reads ahead: it is to be in the page cache when its chunks
   // are read. At least one file.
   std::size_t bytes_ahead = 0;
@@ -48,8 +47,10 @@ class SegmentFiles {
   absl::StatusOr<std::string> CheckUpTo(std::string_view key);
 
   // Checks the rest, and tells what is wrong with any. Files that belong to no
-  // row are reported, but for those of versions after `newest_settled`.
-  absl::Status Finish(std::uint64_t newest_settled, Damage* damage);
+  // row are reported, but for those of versions after `newest_settled`. `far`:
+  // also what is elsewhere alone. An object store that does not answer is told
+  // as a warning; of a store that is read by its address it is the error.
+  absl::Status Finish(std::uint64_t newest_settled, bool far, Damage* damage);
 
  private:
   // A segment by its row.
@@ -59,6 +60,7 @@ class SegmentFiles {
     schema::SegmentRow row;
     bool has_file = false;
     VerifyReport report;  // Of its check.
+    absl::Status silent;  // Not OK: the object store that it is in.
   };
   struct File {
     kv::LiveFile file;

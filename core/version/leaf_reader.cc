@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "base/status_text.h"
 #include "core/process/first_error.h"
 #include "schema/keys.h"
 #include "tbb/parallel_for.h"
@@ -50,9 +51,9 @@ absl::Status Missing(schema::Space place, const std::string& key) {
 
 absl::Status AtKey(schema::Space place, std::string_view key,
                    const absl::Status& status) {
-  return absl::Status(status.code(),
-                      absl::StrFormat("%s: %s", schema::DescribeKey(place, key),
-                                      status.message()));
+  return base::WithText(
+      status, absl::StrFormat("%s: %s", schema::DescribeKey(place, key),
+                              status.message()));
 }
 
 absl::StatusOr<schema::LeafRecord> Decode(schema::Space place,

@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "base/status_text.h"
 #include "ckptree/dtype.h"
 #include "core/array/chunk_grid.h"
 #include "core/process/disk_threads.h"
@@ -350,7 +351,8 @@ absl::Status ReadPlan::DeliverBlock(std::span<const Slice> slices,
     const absl::StatusOr<BlockPayload> found =
         SearchBlock(database_, slice.ref, status);
     if (found.ok() && Place(slice, found->view()).ok()) continue;
-    return absl::Status(
+    return base::WithText(
+        status,
         absl::IsNotFound(status) ? absl::StatusCode::kDataLoss : status.code(),
         absl::StrFormat("%s: %s", Describe(slice), status.message()));
   }

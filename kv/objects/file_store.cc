@@ -69,13 +69,40 @@ std::string ParentOf(const std::string& path) {
   return path.substr(0, std::max<std::size_t>(1, path.rfind('/')));
 }
 
-// Makes it, and what is missing above it; each is synced where it stands in.
-absl::Status MakeFolders(const std::string& path) {
+bool IsFolder(const std::string& path) {
   struct stat found;
-  if (stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode)) {
-    return absl::OkStatus();
+  return stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+}
+
+// A folder that is not there is made by the first write, in the one above it.
+// What is missing there is not made: a file system that is not mounted would be
+// filled in its absence.
+absl::Status CheckMayBe(const std::string& address, const std::string& path) {
+  if (IsFolder(path)) return absl::OkStatus();
+  if (struct stat found; lstat(path.c_str(), &found) == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(address, ": ", path, " is no folder"));
   }
-  CKPTREE_RETURN_IF_ERROR(MakeFolders(ParentOf(path)));
+  const std::string above = ParentOf(path);
+  if (!IsFolder(above)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        address, ": there is no folder ", above,
+        ": is its file system mounted? Where it is to be a new one, make it "
+        "first"));
+  }
+  if (access(above.c_str(), W_OK | X_OK) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("making ", path));
+  }
+  return absl::OkStatus();
+}
+
+// Makes it, and what is missing of it behind `root`, which is made where the
+// folder above it is there; each is synced where it stands in.
+absl::Status MakeFolders(const std::string& root, const std::string& path) {
+  if (IsFolder(path)) return absl::OkStatus();
+  if (path.size() > root.size()) {
+    CKPTREE_RETURN_IF_ERROR(MakeFolders(root, ParentOf(path)));
+  }
   if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) {
     return ErrnoStatus(errno, absl::StrCat("making ", path));
   }
@@ -259,7 +286,7 @@ class FileStore : public ObjectStore {
   absl::Status Write(const std::string& name, const ObjectSource& source,
                      const Call& call, std::string* scratch) {
     CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
-    CKPTREE_RETURN_IF_ERROR(MakeFolders(UploadsFolder()));
+    CKPTREE_RETURN_IF_ERROR(MakeFolders(folder_, UploadsFolder()));
     *scratch = UploadPath({name, NewWriteId()});
     const std::string what = absl::StrCat("writing ", PathOf(name));
     absl::Status written = [&]() -> absl::Status {
@@ -278,7 +305,7 @@ class FileStore : public ObjectStore {
       }
       CKPTREE_RETURN_IF_ERROR(CheckCall(call, what));
       if (fsync(file.get()) != 0) return ErrnoStatus(errno, what);
-      return MakeFolders(ParentOf(PathOf(name)));
+      return MakeFolders(folder_, ParentOf(PathOf(name)));
     }();
     if (!written.ok()) unlink(scratch->c_str());
     return written;
@@ -321,7 +348,7 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenFileStore(
     const std::string& address, const std::string& folder) {
   std::string path = folder;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
-  CKPTREE_RETURN_IF_ERROR(MakeFolders(path));
+  CKPTREE_RETURN_IF_ERROR(CheckMayBe(address, path));
   return std::make_unique<FileStore>(address, std::move(path));
 }
 

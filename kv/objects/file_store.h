@@ -13,7 +13,8 @@
 
 namespace ckptree::kv {
 
-// Makes the folder where it is missing. An object is written under another
+// A folder that is missing is made by the first write; kFailedPrecondition
+// where the one above it is missing, too. An object is written under another
 // name, synced, and then linked (PutIfAbsent) or renamed to its own, and the
 // folders above it are synced: what was answered survives a power cut. Files
 // have no write id: it is told from the bytes.

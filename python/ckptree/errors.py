@@ -127,8 +127,9 @@ class NoSpaceError(Error, OSError):
 
 
 class UnavailableError(Error):
-    """Another process has the store open for writing, or a rank did not come in
-    time; trying again may help.
+    """Another process has the store open for writing, a rank did not come in
+    time, or an object store that has what is asked for does not answer; trying
+    again may help.
 
     >>> issubclass(ckptree.UnavailableError, ckptree.Error)
     True

@@ -196,8 +196,9 @@ class CollectReport(NamedTuple):
 
     versions: int
     blocks_freed: int
-    bytes_freed: int
-    bytes_left: int  # Of these, in files that hold other bytes; about right.
+    bytes_freed: int  # On this disk.
+    far_bytes_freed: int  # That had left it: the remote gets them back.
+    bytes_left: int  # Of bytes_freed, in files with other bytes; about right.
     files_dropped: int
     files_rewritten: int
     files_packed: int  # Of these: by pack=True.
@@ -235,6 +236,7 @@ class UsageReport(NamedTuple):
     dead_bytes: int  # Freed, and still in files with living neighbours.
     files: int
     file_bytes: int
+    far_bytes: int  # Of arrays that left this disk (local_keep).
     living_bytes: int  # Of arrays and leaf records in the files.
     living_stored_bytes: int  # What these take there.
     kept: list[KeptVersion]
@@ -254,8 +256,9 @@ class UsageReport(NamedTuple):
 class FreedBytes(NamedTuple):
     """What deleting some steps would free."""
 
-    nbytes: int
-    stored_bytes: int  # What these take on the disk, about.
+    nbytes: int  # On this disk.
+    stored_bytes: int  # What these take there, about.
+    remote_bytes: int  # Of objects in the remote that go then, about.
     blocks: int
     kept: list[KeptVersion]
 

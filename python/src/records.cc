@@ -194,9 +194,10 @@ Record ToDict(const KeptVersion& kept) {
 }
 
 Record ToDict(const CollectReport& report) {
-  return Fields()("versions", report.versions)(
-             "blocks_freed", report.blocks_freed)("bytes_freed",
-                                                  report.bytes_freed)(
+  return Fields()("versions", report.versions)("blocks_freed",
+                                               report.blocks_freed)(
+             "bytes_freed", report.bytes_freed)("far_bytes_freed",
+                                                report.far_bytes_freed)(
              "bytes_left", report.bytes_left)("files_dropped",
                                               report.files_dropped)(
              "files_rewritten", report.files_rewritten)("files_packed",
@@ -222,7 +223,7 @@ Record ToDict(const UsageReport& report) {
              "logical_bytes", report.logical_bytes)("pending_bytes",
                                                     report.pending_bytes)(
              "dead_bytes", report.dead_bytes)("files", report.files)(
-             "file_bytes", report.file_bytes)(
+             "file_bytes", report.file_bytes)("far_bytes", report.far_bytes)(
              "living_bytes", report.living_bytes)("living_stored_bytes",
                                                   report.living_stored_bytes)(
              "kept", ToDicts(report.kept))
@@ -231,7 +232,8 @@ Record ToDict(const UsageReport& report) {
 
 Record ToDict(const FreedBytes& freed) {
   return Fields()("nbytes", freed.bytes)("stored_bytes", freed.stored_bytes)(
-             "blocks", freed.blocks)("kept", ToDicts(freed.kept))
+             "remote_bytes", freed.remote_bytes)("blocks", freed.blocks)(
+             "kept", ToDicts(freed.kept))
       .Take();
 }
 

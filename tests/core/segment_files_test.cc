@@ -67,8 +67,8 @@ class SegmentFilesTest : public CoreTest {
   static std::vector<Finding> Finish(SegmentFiles* files) {
     VerifyReport report;
     internal::Damage damage(&report);
-    EXPECT_OK(
-        files->Finish(std::numeric_limits<std::uint64_t>::max(), &damage));
+    EXPECT_OK(files->Finish(std::numeric_limits<std::uint64_t>::max(), true,
+                            &damage));
     return report.findings;
   }
 
@@ -116,7 +116,8 @@ TEST_F(SegmentFilesTest, StopsWhenItIsCancelled) {
               StatusIs(absl::StatusCode::kCancelled));
   VerifyReport report;
   internal::Damage damage(&report);
-  EXPECT_THAT(files.Finish(0, &damage), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(files.Finish(0, true, &damage),
+              StatusIs(absl::StatusCode::kCancelled));
 }
 
 // Chunks are read only so far as they were reached.

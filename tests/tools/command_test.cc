@@ -189,6 +189,37 @@ TEST_F(CommandTest, LogShowsTheNewestFirst) {
       "500\n");
 }
 
+TEST_F(CommandTest, RangesAreCountedFromTheEnd) {
+  const std::vector<std::string> last = {"--columns", "step", "-o", "tsv",
+                                         "--no-header"};
+  const auto steps = [&](const std::string& range) {
+    std::vector<std::string> words = {"log", range};
+    words.insert(words.end(), last.begin(), last.end());
+    return Out(words);
+  };
+  EXPECT_EQ(steps("-2..-1"), "500\n400\n");
+  EXPECT_EQ(steps("-2.."), "500\n400\n");
+  EXPECT_EQ(steps("..-4"), "200\n100\n");
+  EXPECT_EQ(steps("400..-1"), "500\n400\n");
+  EXPECT_EQ(Ask({"diff", "-2..-1", "--json"}).out,
+            Ask({"diff", "400..500", "--json"}).out);
+  EXPECT_EQ(Ask({"diff", "--json", "-2..-1"}).code, 1);
+  EXPECT_EQ(Out({"rm", "-3..-2", "--dry-run"}),
+            Out({"rm", "300..400", "--dry-run"}));
+  EXPECT_EQ(Out({"verify", "-2..-1"}), Out({"verify", "400..500"}));
+  // A flag is one, and a limit.
+  EXPECT_EQ(
+      Ask({"log", "-2", "--columns", "step", "-o", "tsv", "--no-header"}).out,
+      "500\n400\n");
+  EXPECT_THAT(Ask({"log", "-x..-1"}).err, HasSubstr("unknown flag"));
+  EXPECT_EQ(Ask({"log", "-0..-1"}).code, 2);
+  EXPECT_EQ(Ask({"log", "-9..-1"}).code, 3);
+  EXPECT_THAT(Ask({"show", "-2..-1"}).err, HasSubstr("a range of steps"));
+  // What comes behind one is a word of its own, for completion, too.
+  EXPECT_THAT(Out({"__complete", "--", "diff", "-C", store(), "-2..-1", "--v"}),
+              HasSubstr("--values"));
+}
+
 TEST_F(CommandTest, LogTableNamesWhatIsWrong) {
   const std::string table = Out({"log"});
   EXPECT_THAT(table, HasSubstr("NaN and Inf in 2 leaves"));

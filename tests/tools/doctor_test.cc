@@ -26,6 +26,7 @@ namespace ckptree {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class DoctorTest : public CommandRunner {
@@ -78,6 +79,23 @@ TEST_F(DoctorTest, AStoreThatIsWell) {
   EXPECT_GT(checks.at("space")["facts"]["largest_save_bytes"], 10'000);
   EXPECT_EQ(checks.at("versions")["facts"]["saved_by"].size(), 1u);
   EXPECT_THAT(Run({"-C", store_, "status"}).out, HasSubstr("CHECK"));
+}
+
+TEST_F(DoctorTest, HowLongTheSpaceLasts) {
+  const auto space = [this] { return Checks(0).at("space"); };
+  const auto days = [&](const char* of) { return space()["facts"][of]; };
+  // Of a second nobody knows.
+  EXPECT_TRUE(days("days_left").is_null());
+  EXPECT_THAT(space()["what"].dump(), HasSubstr("too short a time"));
+  // A policy bounds what grows.
+  ASSERT_EQ(Run({"-C", store_, "policy", "--set", "latest(3)"}).code, 0);
+  EXPECT_TRUE(days("days_left").is_null());
+  EXPECT_TRUE(days("days_left_at_least").is_null());
+  EXPECT_THAT(space()["what"].dump(), AllOf(HasSubstr("what `latest(3)` keeps"),
+                                            HasSubstr("cannot be said")));
+  // One that keeps all bounds nothing.
+  ASSERT_EQ(Run({"-C", store_, "policy", "--set", "all"}).code, 0);
+  EXPECT_THAT(space()["what"].dump(), HasSubstr("too short a time"));
 }
 
 TEST_F(DoctorTest, FewOpenFiles) {

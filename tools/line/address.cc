@@ -3,11 +3,13 @@
 #include "tools/line/address.h"
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "tools/output/failure.h"
 #include "tools/output/terminal.h"
@@ -41,8 +43,36 @@ std::size_t EndOfRev(std::string_view text) {
   return end;
 }
 
+// "latest~1" of "-2", also behind a branch: steps have no minus. Nothing of all
+// else.
+std::optional<StepSelector> FromEnd(std::string_view text) {
+  StepSelector selector = Latest();
+  if (const std::size_t slash = text.find('/');
+      slash != text.npos && IsBranchName(text.substr(0, slash))) {
+    selector.branch = std::string(text.substr(0, slash));
+    text.remove_prefix(slash + 1);
+  }
+  if (text.size() < 2 || text[0] != '-' ||
+      text.find_first_not_of("0123456789", 1) != text.npos ||
+      !absl::SimpleAtoi(std::string(text.substr(1)), &selector.back) ||
+      selector.back < 1) {
+    return std::nullopt;
+  }
+  --selector.back;
+  return selector;
+}
+
 absl::StatusOr<StepSelector> ParseRev(std::string_view text) {
   if (text.empty()) return Latest();
+  if (std::optional<StepSelector> counted = FromEnd(text)) {
+    return *std::move(counted);
+  }
+  if (text[0] == '-' && text.find("..") == text.npos) {
+    return WithHint(absl::InvalidArgumentError(
+                        absl::StrFormat("`%s` is no step", Escape(text))),
+                    "counted from the end -1 is the latest step, -2 the one "
+                    "before");
+  }
   absl::StatusOr<StepSelector> selector = ParseSelector(text);
   if (!selector.ok() && text.find("..") != text.npos) {
     return WithHint(

@@ -81,7 +81,8 @@ absl::StatusOr<Arguments> Arguments::Parse(std::span<const FlagSpec> flags,
   for (const std::string& rest : app.remaining()) {
     if (!all_words && rest == "--") {
       all_words = true;
-    } else if (!all_words && rest.size() > 1 && rest[0] == '-') {
+    } else if (!all_words && rest.size() > 1 && rest[0] == '-' &&
+               !IsRangeFromEnd(rest)) {
       return UnknownFlag(rest, flags);
     } else {
       positional.push_back(rest);
@@ -148,6 +149,12 @@ absl::StatusOr<std::optional<std::int64_t>> Arguments::Number(
         "`--%s %s`: a whole number is needed", flag, Escape(*text)));
   }
   return std::optional<std::int64_t>(value);
+}
+
+bool IsRangeFromEnd(std::string_view word) {
+  if (!word.starts_with('-')) return false;
+  const std::size_t end = word.find_first_not_of("0123456789", 1);
+  return end != word.npos && end > 1 && word.substr(end).starts_with("..");
 }
 
 void ExpandLimit(std::span<const FlagSpec> flags,

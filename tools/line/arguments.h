@@ -53,6 +53,10 @@ class Arguments {
   std::map<std::string, std::vector<std::string>, std::less<>> flags_;
 };
 
+// True of "-5..-1" and the like: a range of steps that is counted from the end,
+// and no flag.
+bool IsRangeFromEnd(std::string_view word);
+
 // "-5" becomes "--limit=5", where there is a table, as in `git log -5`; not
 // behind a flag that wants a value, nor behind "--".
 void ExpandLimit(std::span<const FlagSpec> flags,

@@ -210,6 +210,7 @@ constexpr Command kCommands[] = {
      "Reads no arrays but for --values. Exit code 1: they differ. RELATIVE is\n"
      "the L2 norm of the difference over that of BEFORE.\n\n"
      "  ckptree diff latest\n"
+     "  ckptree diff -2..-1\n"
      "  ckptree diff 1000 2000 --values --sort -relative\n"
      "  ckptree diff 1000 2000\n"
      "  ckptree diff 'latest~5:params/**' latest",

@@ -104,8 +104,8 @@ constexpr Command kExchange[] = {
      "a live trainer. Each step is one commit: after Ctrl-C or a kill the "
      "same\n"
      "command goes on. --take-over is for an address where another writer may\n"
-     "be alive. Exit code 1: something was left out, and is listed. 5: it is\n"
-     "damaged in SRC.\n\n"
+     "be alive. Exit code 1: something was left out, and is listed. 2: it is\n"
+     "in the remote of SRC, which does not answer. 5: it is damaged in SRC.\n\n"
      "  ckptree copy /runs/lm /archive/lm\n"
      "  ckptree copy /runs/lm /archive/lm best:loss:min 1000..2000\n"
      "  ckptree copy /runs/lm /archive/lm --dry-run",
@@ -133,11 +133,12 @@ constexpr Command kExchange[] = {
      "",
      "what is, or soon will be, wrong around the store",
      "Looks at the store, the free space and how long it lasts at the rate of\n"
-     "the last fifty saves, the file system, what an fsync takes, the limit "
-     "of\n"
-     "open files, policies, leftovers of killed programs, clock and versions.\n"
-     "Each problem names what to do; that an address cannot be read is one.\n"
-     "Changes nothing. Exit code 1: there is a problem.\n\n"
+     "the last saves, the file system, what an fsync takes, the limit of open\n"
+     "files, policies, leftovers of killed programs, clock and versions; and\n"
+     "asks the object store that a directory is shipped to, for some seconds:\n"
+     "whether it answers, may be written (two scratch objects, for moments),\n"
+     "and has all. Each problem names what to do; that an address cannot be\n"
+     "read is one. Exit code 1: there is a problem.\n\n"
      "  ckptree doctor\n"
      "  ckptree doctor --json",
      {},

@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/process/out_of_reach.h"
 #include "tools/output/terminal.h"
 
 namespace ckptree::tools {
@@ -44,6 +45,26 @@ std::string Shortened(std::string_view text) {
   return ElideMiddle(out, kLongest, /*utf8=*/false);
 }
 
+// What is asked for is in that object store, which did not say it.
+std::string HintOfRemote(std::string_view address, const absl::Status& status) {
+  if (!absl::IsUnavailable(status)) {
+    return absl::StrFormat(
+        "%s refuses it: look at the credentials in the environment and at "
+        "their rights; `ckptree doctor` asks it",
+        address);
+  }
+  if (address.starts_with("file://")) {
+    return absl::StrFormat(
+        "%s has it: mount its file system, or see where the folder is; then "
+        "try again. `ckptree doctor` asks it",
+        address);
+  }
+  return absl::StrFormat(
+      "%s has it: see whether the endpoint in the environment is right and can "
+      "be reached from this machine; then try again. `ckptree doctor` asks it",
+      address);
+}
+
 }  // namespace
 
 absl::Status WithHint(absl::Status status, std::string_view hint) {
@@ -56,6 +77,9 @@ absl::Status WithHint(absl::Status status, std::string_view hint) {
 std::string HintOf(const absl::Status& status) {
   if (const auto hint = status.GetPayload(kHintUrl)) {
     return std::string(*hint);
+  }
+  if (const auto address = internal::OutOfReach(status)) {
+    return HintOfRemote(*address, status);
   }
   switch (status.code()) {
     case absl::StatusCode::kNotFound:
@@ -142,6 +166,8 @@ int ExitCodeOf(const absl::Status& status) {
       said.has_value() && absl::SimpleAtoi(std::string(*said), &code)) {
     return code;
   }
+  // No process has the store, and nothing is known to be damaged.
+  if (internal::OutOfReach(status).has_value()) return kExitFailure;
   switch (status.code()) {
     case absl::StatusCode::kOk:
       return kExitOk;

@@ -284,7 +284,7 @@ Line ReadLine(const std::vector<std::string>& words) {
       line.store = {"-C", PathOf(word.substr(8))};
     } else if (word.starts_with("-C") && word.size() > 2) {
       line.store = {"-C", PathOf(word.substr(2))};
-    } else if (word.starts_with('-')) {
+    } else if (word.starts_with('-') && !IsRangeFromEnd(word)) {
       const FlagSpec* flag = FindFlag(word, flags);
       if (flag != nullptr && !flag->value.empty()) line.before = flag;
     } else if (line.name.empty()) {

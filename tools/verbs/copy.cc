@@ -149,7 +149,8 @@ std::string SummaryText(const CopyReport& report, bool dry_run,
        {std::pair(Result::kThere, "were there"),
         {Result::kGone, "were removed since it began"},
         {Result::kRefused, "were REFUSED"},
-        {Result::kDamaged, "are DAMAGED and were left out"}}) {
+        {Result::kDamaged, "are DAMAGED and were left out"},
+        {Result::kUnreachable, "CANNOT BE REACHED and were left out"}}) {
     const std::uint64_t count = report.CountOf(result);
     if (count > 0) absl::StrAppendFormat(&text, "; %d %s", count, what);
   }
@@ -169,6 +170,9 @@ int CodeOf(const CopyReport& report) {
     if (finding.severity != Finding::Severity::kWarning) damaged = true;
   }
   if (damaged) return kExitDamaged;
+  if (report.CountOf(CopiedStep::Result::kUnreachable) > 0) {
+    return kExitFailure;
+  }
   return report.complete() ? kExitOk : kExitNegative;
 }
 
@@ -284,6 +288,14 @@ absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
   for (const Finding& finding : report->verified.findings) {
     session.Note(
         absl::StrFormat("%s: %s", Name(finding.severity), finding.what));
+  }
+  if (!report->silent_remote.empty()) {
+    session.Note(absl::StrFormat(
+        "%s does not answer, and has what %s lack here; once it does the same "
+        "command copies them",
+        report->silent_remote,
+        CountText(report->CountOf(CopiedStep::Result::kUnreachable), "step",
+                  "steps")));
   }
   const bool people = table_options->format == Format::kTable;
   Table table = CopyTable(*report, *table_options);

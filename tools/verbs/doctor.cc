@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -31,25 +32,16 @@
 #include "tools/line/table_flags.h"
 #include "tools/output/failure.h"
 #include "tools/output/quantity.h"
+#include "tools/verbs/diagnosis.h"
+#include "tools/verbs/remote_health.h"
+#include "tools/verbs/room_left.h"
 
 namespace ckptree::tools {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Steps by which growth is judged, of each branch.
-constexpr std::size_t kRecentSteps = 50;
 constexpr std::uint64_t kSmallestLimit = 1024;  // Of open files.
-
-// What was looked at, and what to do where it is not well.
-struct Diagnosis {
-  enum class Level { kGood, kNote, kProblem };
-  std::string check;
-  Level level = Level::kGood;
-  std::string what;
-  std::string advice = {};
-  Json facts = Json::object();
-};
 
 // Looks at one store. Confined to one thread.
 class Doctor {
@@ -69,11 +61,15 @@ class Doctor {
                 return a.version < b.version;
               });
     LookAtStore();
-    CKPTREE_RETURN_IF_ERROR(LookAtSpace());
+    CKPTREE_ASSIGN_OR_RETURN(Diagnosis room,
+                             RoomLeft(store_, directory_, steps_));
+    found_.push_back(std::move(room));
     LookAtDisk();
     LookAtLimits();
     CKPTREE_RETURN_IF_ERROR(LookAtPolicies());
-    LookAtRemote();
+    if (std::optional<Diagnosis> remote = HealthOfRemote(store_)) {
+      found_.push_back(*std::move(remote));
+    }
     LookAtHealth();
     LookAtLeftovers();
     LookAtClock();
@@ -104,89 +100,6 @@ class Doctor {
                           CountText(steps_.size(), "step", "steps"),
                           CountText(branches_.size(), "branch", "branches")));
     }
-  }
-
-  // Nothing is asked there: it may take a minute to say that nobody answers.
-  void LookAtRemote() {
-    const StoreInfo info = store_.Info();
-    const std::string& remote =
-        info.remote.empty() ? info.shipped_to : info.remote;
-    if (remote.empty()) return;
-    Diagnosis& row = Add(
-        "remote", Level::kNote,
-        info.remote.empty()
-            ? absl::StrFormat("was shipped to %s; what the trainer saved since "
-                              "its last open with that remote may be here only",
-                              remote)
-            : absl::StrFormat("this is what %s has", remote),
-        info.remote.empty()
-            ? absl::StrFormat("`ckptree log -n 1 -C %s` shows what is there",
-                              Escape(remote))
-            : "");
-    if (!info.remote.empty()) row.level = Level::kGood;
-    row.facts = {{"remote", remote}, {"by_address", !info.remote.empty()}};
-    if (info.far_bytes == 0) return;
-    absl::StrAppend(&row.what, "; ", SizeText(info.far_bytes),
-                    " of array bytes left this disk (local_keep) and are there "
-                    "alone");
-    row.facts["far_bytes"] = info.far_bytes;
-  }
-
-  absl::Status LookAtSpace() {
-    std::error_code error;
-    const fs::space_info space = fs::space(directory_, error);
-    if (error) {
-      Add("space", Level::kProblem,
-          "the free space is not known: " + error.message(),
-          "see whether the disk is there");
-      return absl::OkStatus();
-    }
-    const std::size_t first =
-        steps_.size() - std::min(steps_.size(), kRecentSteps);
-    std::uint64_t largest = 0, written = 0;
-    for (std::size_t i = first; i < steps_.size(); ++i) {
-      largest = std::max(largest, steps_[i].new_bytes);
-      if (i > first) written += steps_[i].new_bytes;
-    }
-    // With a policy, what stays of the saves is another question.
-    bool has_policy = false;
-    for (const BranchInfo& branch : branches_) {
-      CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo policy,
-                               store_.Policy(branch.name));
-      has_policy |= !policy.text.empty();
-    }
-    double days = -1;
-    if (!has_policy && steps_.size() - first >= 2) {
-      const absl::Duration took =
-          steps_.back().committed - steps_[first].committed;
-      const double rate =
-          took > absl::Seconds(1)
-              ? static_cast<double>(written) / absl::ToDoubleSeconds(took)
-              : 0;
-      if (rate > 0) days = static_cast<double>(space.available) / rate / 86400;
-    }
-    std::string what = SizeText(space.available) + " free";
-    if (has_policy) what += "; how long it lasts is up to the policy";
-    if (days >= 0) {
-      absl::StrAppendFormat(
-          &what, ", enough for %s days of saves as the last %d were",
-          days > 10000 ? "more than 10000" : absl::StrFormat("%.1f", days),
-          steps_.size() - first);
-    }
-    const bool tight = space.available < 2 * largest + (16 << 20);
-    const Level level = tight || (days >= 0 && days < 1) ? Level::kProblem
-                        : days >= 0 && days < 7          ? Level::kNote
-                                                         : Level::kGood;
-    Diagnosis& diagnosis = Add(
-        "space", level, tight ? what + "; not enough for two more saves" : what,
-        level == Level::kGood
-            ? ""
-            : "`ckptree policy --set POLICY --dry-run` says what a policy "
-              "frees, `ckptree du` what each step costs");
-    diagnosis.facts = {{"free_bytes", space.available},
-                       {"largest_save_bytes", largest},
-                       {"days_left", days < 0 ? Json() : Json(days)}};
-    return absl::OkStatus();
   }
 
   void LookAtDisk() {
@@ -450,46 +363,10 @@ class Doctor {
 
 constexpr const char* kLevelNames[] = {"good", "note", "PROBLEM"};
 
-// True of an object store that does not answer, or answers that it may not be
-// read; not where there is no store, or a damaged one.
-bool IsOutOfReach(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kUnauthenticated:
-    case absl::StatusCode::kUnavailable:
-      return true;
-    default:
-      return false;
-  }
-}
-
-Diagnosis OutOfReach(const std::string& address, const absl::Status& status) {
-  std::string advice;
-  switch (status.code()) {
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kUnavailable:
-      advice = HintOf(AtAddress(status));
-      break;
-    case absl::StatusCode::kFailedPrecondition:
-      advice = "put right what it says, and look again";
-      break;
-    default:
-      advice = "look at the credentials in the environment and at their rights";
-  }
-  return {"remote",
-          Diagnosis::Level::kProblem,
-          absl::StrFormat("%s cannot be read: %s", Escape(address),
-                          Escape(std::string(status.message()))),
-          std::move(advice),
-          {{"remote", address}, {"by_address", true}}};
-}
-
 absl::StatusOr<std::vector<Diagnosis>> Examined(Session& session) {
   const absl::StatusOr<Store*> store = session.OpenStore();
   if (!store.ok() && session.ByAddress() && IsOutOfReach(store.status())) {
-    return std::vector{OutOfReach(session.directory(), store.status())};
+    return std::vector{OutOfReachAt(session.directory(), store.status())};
   }
   if (!store.ok()) return store.status();
   // Of a store that is read by its address: where it was fetched to.

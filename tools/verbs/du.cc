@@ -31,6 +31,7 @@ Table StepTable(const UsageReport& usage, bool exact) {
   table.extra = {{"logical_bytes", usage.logical_bytes},
                  {"pending_bytes", usage.pending_bytes},
                  {"dead_bytes", usage.dead_bytes},
+                 {"far_bytes", usage.far_bytes},
                  {"files", usage.files},
                  {"file_bytes", usage.file_bytes},
                  {"living_bytes", usage.living_bytes},
@@ -67,6 +68,12 @@ std::string TotalText(const UsageReport& usage, bool exact) {
                           "%s of arrays and records take %s: some are coded\n",
                           SizeText(usage.living_bytes, exact),
                           SizeText(usage.living_stored_bytes, exact));
+  }
+  if (usage.far_bytes > 0) {
+    absl::StrAppendFormat(&text,
+                          "%s of arrays left this disk, and are in the remote "
+                          "alone\n",
+                          SizeText(usage.far_bytes, exact));
   }
   if (usage.pending_bytes > 0) {
     absl::StrAppendFormat(&text,
@@ -171,7 +178,7 @@ absl::StatusOr<int> PrintFreed(Session& session, const TableOptions& options) {
   if (options.format == Format::kTable) {
     session.out().Write(absl::StrFormat(
         "removing %s would free %s\n", CountText(steps.size(), "step", "steps"),
-        SizeText(freed->stored_bytes, options.exact_bytes)));
+        FreedText(freed->stored_bytes, *freed, options.exact_bytes, **store)));
     session.out().Write(KeptText(freed->kept));
     return kExitOk;
   }
@@ -181,6 +188,7 @@ absl::StatusOr<int> PrintFreed(Session& session, const TableOptions& options) {
   table.extra = {{"steps", std::move(names)},
                  {"free_bytes", freed->bytes},
                  {"free_stored_bytes", freed->stored_bytes},
+                 {"free_remote_bytes", freed->remote_bytes},
                  {"free_blocks", freed->blocks}};
   table.columns = {{.name = "step"}, {.name = "version"}, {.name = "why"}};
   for (const KeptVersion& kept : freed->kept) {

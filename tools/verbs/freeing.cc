@@ -10,6 +10,7 @@
 #include "tools/output/interrupt.h"
 #include "tools/output/progress_line.h"
 #include "tools/output/quantity.h"
+#include "tools/output/terminal.h"
 
 namespace ckptree::tools {
 namespace {
@@ -43,7 +44,25 @@ std::string FreedText(const CollectReport& report, bool exact) {
         "`ckptree gc --full` writes again",
         SizeText(report.bytes_left, exact));
   }
+  if (report.far_bytes_freed > 0) {
+    absl::StrAppendFormat(&text,
+                          "; %s that had left this disk go in the remote, once "
+                          "the store is next open with it",
+                          SizeText(report.far_bytes_freed, exact));
+  }
   return text;
+}
+
+std::string FreedText(std::uint64_t here, const FreedBytes& freed, bool exact,
+                      const Store& store) {
+  const StoreInfo info = store.Info();
+  // Of a store that is read by its address there is nothing here.
+  if (freed.remote_bytes == 0 || info.shipped_to.empty()) {
+    return SizeText(here, exact);
+  }
+  return absl::StrFormat("%s on this disk, and %s in %s", SizeText(here, exact),
+                         SizeText(freed.remote_bytes, exact),
+                         Escape(info.shipped_to));
 }
 
 std::string NoRoomText(const CollectReport& report) {
@@ -100,7 +119,8 @@ absl::Status FreeRemoved(Session& session, Changes& changes) {
     return absl::OkStatus();
   }
   const auto none = [](const CollectReport& r) {
-    return r.bytes_freed == 0 && r.kept.empty() && r.no_room.empty();
+    return r.bytes_freed == 0 && r.far_bytes_freed == 0 && r.kept.empty() &&
+           r.no_room.empty();
   };
   if (report.ok() && none(*report) && !changes.by().empty()) {
     // Its own thread began as the steps went, and does not say how many.
@@ -113,7 +133,8 @@ absl::Status FreeRemoved(Session& session, Changes& changes) {
                     "the steps are removed; `ckptree gc` frees their bytes");
   }
   session.out().Write(FreedText(*report, /*exact=*/false) + "\n");
-  if (report->bytes_freed == 0 && report->kept.empty()) {
+  if (report->bytes_freed == 0 && report->far_bytes_freed == 0 &&
+      report->kept.empty()) {
     session.Note(
         "what they alone had is freed with the files that it lies in: `ckptree "
         "du` says what is left");
@@ -130,7 +151,9 @@ absl::StatusOr<std::string> WouldFreeText(Store* store,
     selectors.push_back(AtStep(info.step, info.branch));
   const absl::StatusOr<FreedBytes> freed = store->WouldFree(selectors);
   if (!freed.ok()) return freed.status();
-  return absl::StrFormat("would free %s\n", SizeText(freed->bytes)) +
+  return absl::StrFormat(
+             "would free %s\n",
+             FreedText(freed->bytes, *freed, /*exact=*/false, *store)) +
          KeptText(freed->kept);
 }
 

@@ -5,6 +5,7 @@
 #ifndef CKPTREE_TOOLS_VERBS_FREEING_H_
 #define CKPTREE_TOOLS_VERBS_FREEING_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,11 @@ std::string NoRoomText(const CollectReport& report);
 // A line for each step whose bytes stay, and why.
 std::string KeptText(const std::vector<KeptVersion>& kept);
 Json KeptJson(const std::vector<KeptVersion>& kept);
+
+// "1.2 MiB", of this disk, and what the remote gets back.
+// `here`: one of the two that it says of this disk.
+std::string FreedText(std::uint64_t here, const FreedBytes& freed, bool exact,
+                      const Store& store);
 
 // Collects with a progress line; Ctrl-C ends it with kCancelled.
 // A trainer that does it shows no progress, and goes on after Ctrl-C.

@@ -73,6 +73,7 @@ Json ReportJson(const CollectReport& report) {
           {"versions", report.versions},
           {"blocks_freed", report.blocks_freed},
           {"bytes_freed", report.bytes_freed},
+          {"far_bytes_freed", report.far_bytes_freed},
           {"bytes_left", report.bytes_left},
           {"files_dropped", report.files_dropped},
           {"files_rewritten", report.files_rewritten},

@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "ckptree/selector.h"
+#include "core/process/out_of_reach.h"
 #include "tools/line/command.h"
 #include "tools/line/table_flags.h"
 #include "tools/output/failure.h"
@@ -183,6 +184,7 @@ absl::Status Explained(const absl::Status& status) {
                     "too little is left of the store to repair it; nothing "
                     "was changed");
   }
+  if (internal::OutOfReach(status).has_value()) return status;
   if (absl::IsUnavailable(status)) {
     return WithHint(status,
                     "end the process that writes to the store first, or use "

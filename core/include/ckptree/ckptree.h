@@ -29,7 +29,8 @@
 // A code means the same everywhere: kNotFound: what was named is not there.
 // kAlreadyExists: it is. kInvalidArgument: a mistake of the caller's, and
 // nothing was done. kFailedPrecondition: not in this state. kUnavailable:
-// another process has the store. kDataLoss: bytes on disk are not those that
+// another process has the store, or an object store that has what is asked for
+// does not answer. kDataLoss: bytes on disk are not those that
 // were written; the message says which. kUnknown: a write failed so that only
 // the next open can tell whether it happened.
 

@@ -63,9 +63,13 @@ struct CollectReport {
   // Saves of deleted and overwritten steps whose last byte is accounted for.
   std::uint64_t versions = 0;
   std::uint64_t blocks_freed = 0;  // That nothing refers to any more.
-  std::uint64_t bytes_freed = 0;   // Of these.
-  // Of those, still in files that hold other bytes; about right. A collection
-  // that writes such files again (min_dead_fraction) gives them back.
+  std::uint64_t bytes_freed = 0;   // Of these, on this disk.
+  // Of those of arrays that had left it (StoreOptions::local_keep): the remote
+  // alone gets them back. Not known where another process collected.
+  std::uint64_t far_bytes_freed = 0;
+  // Of bytes_freed, still in files that hold other bytes; about right. A
+  // collection that writes such files again (min_dead_fraction) gives them
+  // back.
   std::uint64_t bytes_left = 0;
   std::uint64_t files_dropped = 0;  // Without a living byte.
   std::uint64_t files_rewritten = 0;

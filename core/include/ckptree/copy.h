@@ -32,23 +32,28 @@ struct CopiedStep {
     kGone,     // It was removed before it could be read, and is not there.
     kRefused,  // The other store does not take it; its own policy, or a pin.
     kDamaged,  // It cannot be read whole, and nothing of it was saved.
+    // Some of it is in an object store that does not answer; nothing of it was
+    // saved, and another call goes on once it does.
+    kUnreachable,
   };
   std::string branch = {};  // Empty: the main branch.
   std::int64_t step = 0;
   Result result = Result::kCopied;
-  std::string why = {};         // Of kRefused and kDamaged.
+  std::string why = {};         // Of kRefused, kDamaged and kUnreachable.
   std::uint64_t leaves = 0;     // As the step says of itself.
   std::uint64_t bytes = 0;      // Of all its values.
   std::uint64_t new_bytes = 0;  // That the other store did not have before.
 };
 
-// "copied", "there", "planned", "gone", "refused", "damaged".
+// "copied", "there", "planned", "gone", "refused", "damaged", "unreachable".
 CKPTREE_EXPORT std::string_view Name(CopiedStep::Result result);
 
 struct CKPTREE_EXPORT CopyReport {
   std::vector<CopiedStep> steps = {};  // In the order of their saves.
   // Tags and the like that could not be carried over, a line each.
   std::vector<std::string> problems = {};
+  // The address of the object store of steps that are kUnreachable.
+  std::string silent_remote = {};
   VerifyReport verified = {};  // What was read back.
 
   std::uint64_t CountOf(CopiedStep::Result result) const;

@@ -31,11 +31,12 @@ struct StepUsage {
   std::uint64_t version = 0;
   std::uint64_t logical_bytes = 0;  // Of all its values.
   std::uint64_t new_bytes = 0;      // Of values that its save wrote.
-  // Of stored blocks that go when this step alone is deleted; the rest is
-  // shared with others. Records of leaves are among them, so that of many tiny
-  // ones it is more than their values.
+  // Of stored blocks that go when this step alone is deleted, wherever they
+  // are; the rest is shared with others. Records of leaves are among them, so
+  // that of many tiny ones it is more than their values.
   std::uint64_t unique_bytes = 0;
-  // What these take on the disk: less where arrays are coded. About right.
+  // What these take on this disk: less where arrays are coded, nothing where
+  // they left it. About right.
   std::uint64_t unique_stored_bytes = 0;
 };
 
@@ -47,6 +48,8 @@ struct UsageReport {
   std::uint64_t pending_bytes = 0;
   // Freed already, and still in files with living neighbours; about right.
   std::uint64_t dead_bytes = 0;
+  // Of objects of arrays that left this disk (StoreOptions::local_keep).
+  std::uint64_t far_bytes = 0;
   // On disk now. The journal and the tables of records are in file_bytes and
   // not in files.
   std::uint64_t files = 0;       // Of arrays and leaves.
@@ -60,9 +63,14 @@ struct UsageReport {
 
 // What deleting some steps would free, and what it would not.
 struct FreedBytes {
-  std::uint64_t bytes = 0;         // Of arrays and leaf records.
-  std::uint64_t stored_bytes = 0;  // What these take on the disk, about.
-  std::uint64_t blocks = 0;        // Pieces of arrays, and records of leaves.
+  std::uint64_t bytes = 0;         // Of arrays and leaf records on this disk.
+  std::uint64_t stored_bytes = 0;  // What these take there, about.
+  // Of objects in the remote that nothing would need any more, those of what
+  // left this disk (StoreOptions::local_keep) among them: whoever writes
+  // deletes them `remote_grace` later. 0 of a store that was not shipped. About
+  // right.
+  std::uint64_t remote_bytes = 0;
+  std::uint64_t blocks = 0;  // Pieces of arrays, and records of leaves.
   std::vector<KeptVersion> kept = {};  // Whose bytes would stay, and why.
 };
 

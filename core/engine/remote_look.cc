@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "core/engine/remote_look.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "core/engine/engine.h"
+#include "core/engine/store_engine.h"
+#include "core/remote/local_note.h"
+#include "core/remote/own_ships.h"
+#include "core/remote/remote_objects.h"
+#include "kv/conditional_put.h"
+#include "kv/object_store.h"
+
+namespace ckptree::internal {
+namespace {
+
+// Up to which of its commits the directory was shipped. Nothing: it cannot be
+// told from its note.
+absl::StatusOr<std::optional<std::uint64_t>> ShippedUpTo(
+    kv::ObjectStore& remote, const std::string& uuid, const LocalNote& note,
+    const kv::Call& call) {
+  const NotedShips* const ships = note.FindShipsTo(remote.address());
+  if (ships == nullptr || !note.tracks) return std::nullopt;
+  // What was announced may be there by now.
+  for (const NotedShip& ship : {ships->announced, ships->shipped}) {
+    CKPTREE_ASSIGN_OR_RETURN(const NewestShip found,
+                             ReadShip(remote, uuid, ship.at, call));
+    if (found.commit.has_value() &&
+        HexOf(found.commit->write_id) == ship.write_id) {
+      return found.commit->to;
+    }
+  }
+  return std::nullopt;
+}
+
+absl::Status Reads(kv::ObjectStore& remote, const std::string& uuid,
+                   const kv::Call& call) {
+  CKPTREE_ASSIGN_OR_RETURN(const auto there, FindRemoteStore(remote, call));
+  if (!there.has_value()) {
+    return absl::NotFoundError(
+        "there is no store: is that its address, and its file system mounted?");
+  }
+  if (there->uuid == uuid) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("it holds the store %s, and the directory is %s",
+                      HexOf(there->uuid), HexOf(uuid)));
+}
+
+}  // namespace
+
+RemoteLook LookAtRemote(const Store& store, absl::Duration patience) {
+  Engine& engine = StoreEngine::Of(store);
+  RemoteLook look;
+  look.address = engine.ShippedTo();
+  if (look.address.empty()) return look;
+  const kv::Call reading = kv::Call::Within(patience);
+  absl::StatusOr<std::unique_ptr<kv::ObjectStore>> remote =
+      kv::OpenObjectStore(look.address, {}, reading);
+  look.reads = remote.status();
+  if (!look.reads.ok()) return look;
+  const std::string& uuid = engine.store_record().uuid;
+  look.reads = Reads(**remote, uuid, reading);
+  if (!look.reads.ok()) return look;
+  const absl::StatusOr<LocalNote> note =
+      ReadLocalNote(engine.kv_options(), engine.directory());
+  if (note.ok()) {
+    const auto shipped = ShippedUpTo(**remote, uuid, *note, reading);
+    const std::uint64_t newest = engine.database().newest_ordinal();
+    if (shipped.ok() && shipped->has_value()) {
+      look.behind = newest - std::min(newest, **shipped);
+    }
+  }
+  look.writes = kv::ProveConditionalPut(**remote, HexOf(uuid),
+                                        kv::Call::Within(patience));
+  return look;
+}
+
+}  // namespace ckptree::internal

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What the object store that a directory was shipped to says now.
+
+#ifndef CKPTREE_CORE_ENGINE_REMOTE_LOOK_H_
+#define CKPTREE_CORE_ENGINE_REMOTE_LOOK_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "ckptree/store.h"
+
+namespace ckptree::internal {
+
+struct RemoteLook {
+  std::string address;  // Empty: it was not shipped, or has no directory.
+  // OK: it answers, and this store is there. Its code says whether that is so
+  // for lack of an answer (kDeadlineExceeded, kUnavailable), of rights, or of
+  // the store.
+  absl::Status reads;
+  // OK: it takes objects as a writer makes them. Where `reads` is OK.
+  absl::Status writes;
+  // Commits of the directory that are not there. Nothing: not known.
+  std::optional<std::uint64_t> behind;
+};
+
+// With the credentials of this process: some requests, with `patience` to read
+// and as much to write, for moments, what an open for writing would.
+RemoteLook LookAtRemote(const Store& store, absl::Duration patience);
+
+}  // namespace ckptree::internal
+
+#endif  // CKPTREE_CORE_ENGINE_REMOTE_LOOK_H_

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A remote in a folder that is missing. In place of a share that is not mounted
+// nothing is made: it would be hidden by the share later, or fill another disk.
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "ckptree/ckptree.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/core/fixture.h"
+#include "tests/remote/fixture.h"
+#include "tests/testutil/temp_dir.h"
+
+namespace ckptree::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(MissingFolderTest, AFolderThatIsMissingIsMadeByWhatIsShipped) {
+  const TempDir disks;
+  const std::string share = disks / "share";
+  const std::string own = disks / "own";
+  StoreOptions options = RemoteOptions("file://" + share + "/run");
+  const absl::Status refused = Store::Open(own, options).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("no folder " + share), HasSubstr("mounted")));
+  EXPECT_FALSE(std::filesystem::exists(share));
+  EXPECT_FALSE(std::filesystem::exists(own));
+  // Neither of an open that is refused for another reason, nor of a read.
+  std::filesystem::create_directory(share);
+  {
+    Store store = Store::Open(own, options).value();
+    SaveStep(store, 1, 4 << 10);
+    ASSERT_TRUE(store.Close().ok());
+  }
+  std::filesystem::rename(share + "/run", share + "/moved");
+  StoreOptions elsewhere = options;
+  elsewhere.remote = "file://" + share + "/other";
+  EXPECT_TRUE(absl::IsFailedPrecondition(Store::Open(own, elsewhere).status()));
+  StoreOptions reading = QuietOptions();
+  reading.create_if_missing = false;
+  reading.read_only = true;
+  EXPECT_FALSE(Store::Open(options.remote, reading).ok());
+  EXPECT_FALSE(std::filesystem::exists(share + "/run"));
+  EXPECT_FALSE(std::filesystem::exists(share + "/other"));
+  // A file in its place.
+  std::ofstream(share + "/file") << "x";
+  options.remote = "file://" + share + "/file";
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      Store::Open(disks / "other", options).status()));
+}
+
+}  // namespace
+}  // namespace ckptree::testing
