@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -36,6 +37,8 @@ struct Line {
   std::vector<std::string> words;
   double floor = 0;  // In ms; 0: shown, not judged.
   int code = 0;      // That it exits with; -1: whatever it finds.
+  // It ends by a signal only: the time is that of its first byte.
+  bool stays = false;
 };
 
 // The program of this build.
@@ -84,11 +87,12 @@ Times RunLine(const std::string& program, const std::string& store,
   std::vector<char> some(1 << 16);
   while (read(ends[0], some.data(), some.size()) > 0) {
     if (times.first_byte == 0) times.first_byte = watch.Seconds() * 1e3;
+    if (line.stays) kill(pid, SIGTERM);
   }
   close(ends[0]);
   int status = 0;
   waitpid(pid, &status, 0);
-  times.whole = watch.Seconds() * 1e3;
+  times.whole = line.stays ? times.first_byte : watch.Seconds() * 1e3;
   if (!WIFEXITED(status) ||
       (line.code >= 0 && WEXITSTATUS(status) != line.code)) {
     std::string said = "ckptree";
@@ -211,6 +215,9 @@ std::vector<Line> OfRun(int steps, std::size_t leaves) {
       {"log --json", {"log", "--json"}},
       {"log --where", {"log", "--where", half}, 50},
       {"log --graph -n 10", {"log", "--graph", "-n", "10"}},
+      {"log -f --alert --stall",
+       {"log", "-f", "--alert", "loss<0", "--stall", "10m", "--until",
+        std::to_string(steps - 1)}},
       {"ls", {"ls"}, 50},
       {"ls --stats", {"ls", middle, "--stats"}, 50},
       {"show", {"show"}, 50},
@@ -325,6 +332,11 @@ void MeasureWriting(const Settings& settings, const std::string& run,
   bench->Measure(of_few + ", nothing new", few,
                  {"backup", {"backup", at("kept")}});
   fs::remove_all(at("kept"));
+  bench->Measure(of_few, "", {"recover", {"recover", few, at("recovered")}},
+                 without(at("recovered")));
+  fs::remove_all(at("recovered"));
+  bench->Measure(of_few, "", {"repair, nothing wrong", {"repair", few}});
+  bench->Measure(of_few, few, {"verify", {"verify"}});
   bench->Measure(of_one, "", {"copy", {"copy", run, at("copied"), "latest"}},
                  without(at("copied")));
   for (const auto& [verb, name, format] :
@@ -372,6 +384,11 @@ bool Command(const Settings& settings) {
   const std::string page = settings.directory + "/report.html";
   bench.Measure(of_run, run, {"report", {"report", "-o", page}, 5000},
                 [&] { fs::remove(page); });
+  bench.Measure(of_run, run,
+                {.verb = "serve, until it can be asked",
+                 .words = {"serve", "--port", "0"},
+                 .code = -1,
+                 .stays = true});
   const double bytes = static_cast<double>(fs::file_size(page)) / 1e6;
   fs::remove(page);
   return Report(settings, {.name = "command",

@@ -346,8 +346,12 @@ std::int64_t ChunkCount(const Box& box) {
 
 base::Digest ValueDigest(const LeafRecord& record) {
   if (record.is_inline) return InlineValueDigest(record.inline_value);
-  std::string text;
-  text.reserve(64 + kDigestBytes * record.chunks.size());
+  thread_local std::string small;
+  std::string large;
+  const std::size_t digests = kDigestBytes * record.chunks.size();
+  std::string& text = digests > kScratchBytes ? large : small;
+  text.clear();
+  text.reserve(64 + digests);
   BeginChunked(record.byte_length, record.boxes, &text);
   for (const ChunkRef& chunk : record.chunks) text.append(chunk.digest.view());
   return base::DigestOf(text);

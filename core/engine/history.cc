@@ -5,15 +5,19 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/engine/blame_pieces.h"
 #include "core/engine/engine.h"
+#include "core/engine/leaf_past.h"
 #include "core/engine/leaf_series.h"
 #include "core/engine/part_comparison.h"
 #include "core/engine/step_difference.h"
@@ -49,16 +53,22 @@ bool MustReadValues(const LeafDetail& a, const LeafDetail& b) {
   return a.digest != b.digest && a.bytes == b.bytes && !CutAlike(a, b);
 }
 
-// Of two leaves of the same type.
+// Of two leaves of the same type, both of which are read.
+absl::StatusOr<bool> HaveOneValue(const Step& in_a, const LeafInfo& a,
+                                  const Step& in_b, const LeafInfo& b) {
+  CKPTREE_ASSIGN_OR_RETURN(const LeafValue a_value, in_a.Value(a.path));
+  CKPTREE_ASSIGN_OR_RETURN(const LeafValue b_value, in_b.Value(b.path));
+  return a_value.bytes == b_value.bytes;
+}
+
+// The same, of which the records tell mostly.
 absl::StatusOr<bool> SameValue(const Step& in_a, const LeafInfo& a,
                                const LeafDetail& a_detail, const Step& in_b,
                                const LeafInfo& b, const LeafDetail& b_detail) {
   if (!MustReadValues(a_detail, b_detail)) {
     return a_detail.digest == b_detail.digest;
   }
-  CKPTREE_ASSIGN_OR_RETURN(const LeafValue a_value, in_a.Value(a.path));
-  CKPTREE_ASSIGN_OR_RETURN(const LeafValue b_value, in_b.Value(b.path));
-  return a_value.bytes == b_value.bytes;
+  return HaveOneValue(in_a, a, in_b, b);
 }
 
 // None stands where a leaf could: a value, though without a record.
@@ -163,28 +173,53 @@ class LateStep {
   std::optional<Step> step_;
 };
 
+// What a history asks of its entries, of both kinds.
+const LeafInfo& LeafOf(const HistoryEntry& entry) { return entry.leaf; }
+const LeafInfo& LeafOf(const internal::PastValue& value) { return *value.leaf; }
+
+bool HaveOneDigest(const HistoryEntry& a, const HistoryEntry& b) {
+  return a.detail.digest == b.detail.digest;
+}
+bool HaveOneDigest(const internal::PastValue& a, const internal::PastValue& b) {
+  return a.digest == b.digest;
+}
+
+bool MustReadValues(const HistoryEntry& a, const HistoryEntry& b) {
+  return MustReadValues(a.detail, b.detail);
+}
+bool MustReadValues(const internal::PastValue& a,
+                    const internal::PastValue& b) {
+  return a.digest != b.digest && a.bytes == b.bytes && a.cut != b.cut;
+}
+
+void Describe(LeafDetail detail, HistoryEntry* entry) {
+  entry->detail = std::move(detail);
+}
+
 // The history of one leaf as it grows, step by step.
+template <typename Entry>
 class Entries {
  public:
+  using Place = typename internal::LeafSeries<Entry>::Place;
+
   // `room` is what the entries are kept in. Each that stands in it is given to
   // Look(), in their order, or nothing but what does not stand in it.
   Entries(const Store& store, const Path& path, const HistoryOptions& options,
-          std::vector<HistoryEntry> room)
+          std::vector<Entry> room)
       : store_(store),
         path_(path),
         encoded_(path.Encode()),
         options_(options),
         entries_(std::move(room)) {}
 
-  absl::Status Look(const schema::StepRecord& record,
-                    const internal::LeafSeries::Place& place) {
+  absl::Status Look(const schema::StepRecord& record, const Place& place) {
     LateStep step(store_, record.step, options_.branch);
-    if (place.kind == internal::LeafSeries::Kind::kAbsent) {
+    if (place.kind == internal::LeafKnown::kAbsent) {
       last_place_ = {};
       Leave(std::move(step));
       return absl::OkStatus();
     }
-    if (place.kind == internal::LeafSeries::Kind::kLeaf) {
+    if (place.kind == internal::LeafKnown::kLeaf) {
       if (before_.has_value() && last_place_.info == place.info &&
           last_place_.entry == place.entry) {
         Extend(record, std::move(step));
@@ -198,8 +233,11 @@ class Entries {
     return LookInto(record, std::move(step));
   }
 
-  absl::StatusOr<std::vector<HistoryEntry>> Finish() && {
+  // To be called once. In `leaves` is what the entries point to then.
+  absl::StatusOr<std::vector<Entry>> Finish(
+      std::vector<std::unique_ptr<const LeafInfo>>* leaves) {
     if (count_ > 0) {
+      *leaves = std::move(leaves_);
       entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(count_),
                      entries_.end());
       return std::move(entries_);
@@ -210,8 +248,8 @@ class Entries {
   }
 
  private:
-  static HistoryEntry NewEntry(const schema::StepRecord& record) {
-    HistoryEntry entry;
+  static Entry NewEntry(const schema::StepRecord& record) {
+    Entry entry;
     entry.first_step = entry.last_step = record.step;
     entry.begun = absl::FromUnixNanos(record.begun_ns);
     return entry;
@@ -223,16 +261,24 @@ class Entries {
     if (count_ == 0) without_ = std::move(step);
   }
 
-  HistoryEntry& last() { return entries_[count_ - 1]; }
+  Entry& last() { return entries_[count_ - 1]; }
 
   // Entries are large: one that stands in its place already is not moved.
-  void Keep(HistoryEntry&& entry) {
+  void Keep(Entry&& entry) {
     if (count_ == entries_.size()) {
       entries_.push_back(std::move(entry));
     } else if (&entries_[count_] != &entry) {
       entries_[count_] = std::move(entry);
     }
     ++count_;
+  }
+
+  static void KeepLeaf(LeafInfo leaf, HistoryEntry* entry) {
+    entry->leaf = std::move(leaf);
+  }
+  void KeepLeaf(LeafInfo leaf, internal::PastValue* value) {
+    leaves_.push_back(std::make_unique<const LeafInfo>(std::move(leaf)));
+    value->leaf = leaves_.back().get();
   }
 
   void Extend(const schema::StepRecord& record, LateStep step) {
@@ -256,11 +302,13 @@ class Entries {
       Extend(record, std::move(late));
       return absl::OkStatus();
     }
-    HistoryEntry entry = NewEntry(record);
+    Entry entry = NewEntry(record);
     if (same_tree) {
       entry.leaf = last().leaf;
       CKPTREE_ASSIGN_OR_RETURN(
-          entry.detail, internal::StepInside::Of(step).DetailOf(*last_record_));
+          LeafDetail detail,
+          internal::StepInside::Of(step).DetailOf(*last_record_));
+      Describe(std::move(detail), &entry);
       return Add(std::move(entry), std::move(late));
     }
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<LeafInfo> found,
@@ -273,27 +321,28 @@ class Entries {
       return absl::InvalidArgumentError(absl::StrFormat(
           "%s is no leaf: it is a node with leaves below it", found->name));
     }
-    CKPTREE_ASSIGN_OR_RETURN(entry.leaf, HolderOf(step, *found));
-    if (!IsNone(entry.leaf)) {
-      CKPTREE_ASSIGN_OR_RETURN(entry.detail,
+    CKPTREE_ASSIGN_OR_RETURN(LeafInfo leaf, HolderOf(step, *found));
+    KeepLeaf(std::move(leaf), &entry);
+    if (!IsNone(LeafOf(entry))) {
+      CKPTREE_ASSIGN_OR_RETURN(LeafDetail detail,
                                step.Detail(found->tie_to.value_or(path_)));
+      Describe(std::move(detail), &entry);
     }
     return Add(std::move(entry), std::move(late));
   }
 
   // Adds what `step` has, or makes the last entry, which is that of the step
   // before, longer by it.
-  absl::Status Add(HistoryEntry&& entry, LateStep step) {
-    bool same = before_.has_value() && SameType(last().leaf, entry.leaf);
+  absl::Status Add(Entry&& entry, LateStep step) {
+    bool same = before_.has_value() && SameType(LeafOf(last()), LeafOf(entry));
     if (same) {
-      const HistoryEntry& kept = last();
-      if (MustReadValues(kept.detail, entry.detail)) {
+      if (MustReadValues(last(), entry)) {
         CKPTREE_ASSIGN_OR_RETURN(const Step* const a, before_->Get());
         CKPTREE_ASSIGN_OR_RETURN(const Step* const b, step.Get());
-        CKPTREE_ASSIGN_OR_RETURN(same, SameValue(*a, kept.leaf, kept.detail, *b,
-                                                 entry.leaf, entry.detail));
+        CKPTREE_ASSIGN_OR_RETURN(
+            same, HaveOneValue(*a, LeafOf(last()), *b, LeafOf(entry)));
       } else {
-        same = kept.detail.digest == entry.detail.digest;
+        same = HaveOneDigest(last(), entry);
       }
     }
     if (same) {
@@ -310,17 +359,27 @@ class Entries {
   const Path& path_;
   const std::string encoded_;
   const HistoryOptions& options_;
-  std::vector<HistoryEntry> entries_;
+  std::vector<Entry> entries_;
+  std::vector<std::unique_ptr<const LeafInfo>> leaves_;  // Of some of them.
   std::size_t count_ = 0;           // Of these are the history so far.
   std::optional<LateStep> before_;  // The step before, if it had the leaf,
-  internal::LeafSeries::Place last_place_;  // and where, by the series,
+  Place last_place_;                // and where, by the series,
   // or by the step itself.
   std::optional<internal::StepReader::RecordName> last_record_;
   std::optional<LateStep> without_;  // The last one, where none had it.
 };
 
-absl::StatusOr<std::vector<HistoryEntry>> HistoryOf(
-    const Store& store, const Path& path, const HistoryOptions& options) {
+// The entries, and the leaves that some kinds of them point to.
+template <typename Entry>
+struct Told {
+  std::vector<Entry> entries;
+  std::vector<std::unique_ptr<const LeafInfo>> leaves;
+  std::vector<internal::StepRecordPtr> steps;
+};
+
+template <typename Entry>
+absl::StatusOr<Told<Entry>> HistoryOf(const Store& store, const Path& path,
+                                      const HistoryOptions& options) {
   internal::Engine& engine = internal::StoreEngine::Of(store);
   CKPTREE_RETURN_IF_ERROR(engine.CheckUsable());
   CKPTREE_RETURN_IF_ERROR(engine.catalog().CheckListed());
@@ -330,22 +389,27 @@ absl::StatusOr<std::vector<HistoryEntry>> HistoryOf(
   std::erase_if(steps, [&](const internal::StepRecordPtr& step) {
     return step->step < options.first || step->step > options.last;
   });
-  internal::LeafSeries series(&engine, steps, path, options.cancelled);
+  internal::LeafSeries<Entry> series(&engine, steps, path, options.cancelled);
   // Where a step must be opened, more entries may come than the series has.
-  std::vector<HistoryEntry> room;
+  std::vector<Entry> room;
   if (series.complete()) {
     room = series.TakeEntries();
   } else {
     room.reserve(series.entries());
   }
-  Entries entries(store, path, options, std::move(room));
+  Entries<Entry> entries(store, path, options, std::move(room));
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (options.cancelled && options.cancelled()) {
       return absl::CancelledError("the history was stopped");
     }
     CKPTREE_RETURN_IF_ERROR(entries.Look(*steps[i], series.at(i)));
   }
-  return std::move(entries).Finish();
+  Told<Entry> told;
+  CKPTREE_ASSIGN_OR_RETURN(told.entries, entries.Finish(&told.leaves));
+  auto infos = series.TakeInfos();
+  std::move(infos.begin(), infos.end(), std::back_inserter(told.leaves));
+  told.steps = std::move(steps);
+  return told;
 }
 
 }  // namespace
@@ -354,10 +418,30 @@ absl::StatusOr<std::vector<HistoryEntry>> History(
     const Store& store, PathRef ref, const HistoryOptions& options) {
   std::optional<Path> parsed;
   CKPTREE_ASSIGN_OR_RETURN(const Path* const path, ref.Get(&parsed));
-  return internal::GuardedResult("the history of a leaf", [&] {
-    return HistoryOf(store, *path, options);
-  });
+  return internal::GuardedResult(
+      "the history of a leaf",
+      [&]() -> absl::StatusOr<std::vector<HistoryEntry>> {
+        CKPTREE_ASSIGN_OR_RETURN(
+            Told<HistoryEntry> told,
+            HistoryOf<HistoryEntry>(store, *path, options));
+        return std::move(told.entries);
+      });
 }
+
+namespace internal {
+
+absl::StatusOr<LeafPast> PastOf(const Store& store, const Path& path,
+                                const HistoryOptions& options) {
+  return GuardedResult(
+      "the history of a leaf", [&]() -> absl::StatusOr<LeafPast> {
+        CKPTREE_ASSIGN_OR_RETURN(Told<PastValue> told,
+                                 HistoryOf<PastValue>(store, path, options));
+        return LeafPast{std::move(told.entries), std::move(told.leaves),
+                        std::move(told.steps)};
+      });
+}
+
+}  // namespace internal
 
 absl::StatusOr<DiffReport> Diff(const Step& before, const Step& after,
                                 std::string_view glob) {

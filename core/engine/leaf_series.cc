@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "core/engine/leaf_past.h"
 #include "core/engine/step_reader.h"
 #include "core/version/leaf_reader.h"
 #include "core/version/step_tree.h"
@@ -24,17 +25,33 @@ constexpr std::size_t kRecordsOfOneThread = 1024;
 // `cancelled` is asked between so many.
 constexpr std::size_t kRecordsOfTask = 256;
 
+void SetEntry(const LeafInfo& info, const kv::Database& database,
+              schema::LeafRecord* record, HistoryEntry* entry) {
+  entry->leaf = info;
+  entry->detail = DetailOf(database, std::span(record, 1));
+}
+
+void SetEntry(const LeafInfo& info, const kv::Database&,
+              schema::LeafRecord* record, PastValue* value) {
+  value->leaf = &info;
+  Describe(*record, value);
+}
+
 }  // namespace
 
-LeafSeries::LeafSeries(Engine* engine, std::span<const StepRecordPtr> steps,
-                       const Path& path, const std::function<bool()>& cancelled)
+template <typename Entry>
+LeafSeries<Entry>::LeafSeries(Engine* engine,
+                              std::span<const StepRecordPtr> steps,
+                              const Path& path,
+                              const std::function<bool()>& cancelled)
     : steps_(steps.size()) {
   if (engine->writer() != nullptr || engine->database().following()) return;
   Locate(engine, steps, path);
   ReadRecords(engine, steps, cancelled);
 }
 
-LeafSeries::Place LeafSeries::at(std::size_t step) {
+template <typename Entry>
+typename LeafSeries<Entry>::Place LeafSeries<Entry>::at(std::size_t step) {
   const Known& known = steps_[step];
   if (known.kind != Kind::kLeaf) return {known.kind, nullptr, nullptr};
   const Record& record = records_[known.record];
@@ -42,15 +59,18 @@ LeafSeries::Place LeafSeries::at(std::size_t step) {
   return {Kind::kLeaf, infos_[record.info].get(), first_entry_ + known.record};
 }
 
-bool LeafSeries::complete() const {
+template <typename Entry>
+bool LeafSeries<Entry>::complete() const {
   return std::none_of(steps_.begin(), steps_.end(), [this](const Known& known) {
     return known.kind == Kind::kUnknown ||
            (known.kind == Kind::kLeaf && !records_[known.record].good);
   });
 }
 
-void LeafSeries::Locate(Engine* engine, std::span<const StepRecordPtr> steps,
-                        const Path& path) {
+template <typename Entry>
+void LeafSeries<Entry>::Locate(Engine* engine,
+                               std::span<const StepRecordPtr> steps,
+                               const Path& path) {
   const std::string encoded = path.Encode();
   std::shared_ptr<const StepTree> tree;
   std::optional<StepTree::Entry> found;  // In `tree`.
@@ -91,21 +111,23 @@ void LeafSeries::Locate(Engine* engine, std::span<const StepRecordPtr> steps,
   }
 }
 
-void LeafSeries::ReadSome(const kv::Database& database, std::size_t begin) {
+template <typename Entry>
+void LeafSeries<Entry>::ReadSome(const kv::Database& database,
+                                 std::size_t begin) {
   const std::size_t count = std::min(kRecordsOfTask, records_.size() - begin);
   ReadEach(database, std::span(places_).subspan(begin, count),
-           [&](std::size_t i, schema::LeafRecord read) {
+           [&](std::size_t i, schema::LeafRecord* read) {
              Record& record = records_[begin + i];
-             HistoryEntry& entry = first_entry_[begin + i];
-             entry.leaf = *infos_[record.info];
-             entry.detail = DetailOf(database, std::span(&read, 1));
+             SetEntry(*infos_[record.info], database, read,
+                      &first_entry_[begin + i]);
              record.good = true;
            });
 }
 
-void LeafSeries::ReadRecords(Engine* engine,
-                             std::span<const StepRecordPtr> steps,
-                             const std::function<bool()>& cancelled) {
+template <typename Entry>
+void LeafSeries<Entry>::ReadRecords(Engine* engine,
+                                    std::span<const StepRecordPtr> steps,
+                                    const std::function<bool()>& cancelled) {
   const kv::Database& database = engine->database();
   const std::size_t count = records_.size();
   const bool few = count <= kRecordsOfOneThread;
@@ -125,7 +147,7 @@ void LeafSeries::ReadRecords(Engine* engine,
     const std::size_t end = std::min(begin + kRecordsOfTask, count);
     for (std::size_t i = begin; i < end; ++i) {
       const schema::StepRecord& step = *steps[records_[i].step];
-      HistoryEntry& entry = entries_.emplace_back();
+      Entry& entry = entries_.emplace_back();
       entry.first_step = entry.last_step = step.step;
       entry.begun = absl::FromUnixNanos(step.begun_ns);
     }
@@ -139,5 +161,8 @@ void LeafSeries::ReadRecords(Engine* engine,
   next.store(count, std::memory_order_relaxed);
   if (!few) engine->arena().execute([&] { others.wait(); });
 }
+
+template class LeafSeries<HistoryEntry>;
+template class LeafSeries<PastValue>;
 
 }  // namespace ckptree::internal

@@ -20,20 +20,26 @@
 
 namespace ckptree::internal {
 
+// What the rows of steps tell of a leaf in one of them.
+enum class LeafKnown {
+  kUnknown,  // Open the step.
+  kAbsent,   // It has nothing at the path.
+  kLeaf,
+};
+
 // To open a step, look a path up and read one record takes longer than the
 // record: here all records of a leaf are read at once, by several threads where
 // there are many, each of them once however many steps share it.
 //
+// `Entry` is HistoryEntry or PastValue.
+//
 // What is not said here, for whatever reason, the step says when it is opened:
 // ties, None and nodes, steps of several parts, records that cannot be read.
 // So nothing here is an error. Confined to one thread.
+template <typename Entry>
 class LeafSeries {
  public:
-  enum class Kind {
-    kUnknown,  // Open the step.
-    kAbsent,   // It has nothing at the path.
-    kLeaf,
-  };
+  using Kind = LeafKnown;
   struct Place {
     Kind kind = Kind::kUnknown;
     // Of kLeaf. The same `info`: the same name and types. The same `entry`: the
@@ -41,7 +47,7 @@ class LeafSeries {
     // alone. What has been moved out of it is not asked for again: steps that
     // have it follow each other, and what they have ascends.
     const LeafInfo* info = nullptr;
-    HistoryEntry* entry = nullptr;
+    Entry* entry = nullptr;
   };
 
   // Of each of `steps`, in their order. All are unknown where a step must be
@@ -58,7 +64,11 @@ class LeafSeries {
   // No step is kUnknown.
   bool complete() const;
   // The entries, where they are: what `at` gives stands in them.
-  std::vector<HistoryEntry> TakeEntries() { return std::move(entries_); }
+  std::vector<Entry> TakeEntries() { return std::move(entries_); }
+  // What `info` of places points to, in no use any more.
+  std::vector<std::unique_ptr<const LeafInfo>> TakeInfos() {
+    return std::move(infos_);
+  }
 
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
@@ -87,8 +97,8 @@ class LeafSeries {
   std::vector<LeafPlace> places_;  // Of each record.
   // One for each record, made before any is read: none is moved. Large, so they
   // are not made twice.
-  std::vector<HistoryEntry> entries_;
-  HistoryEntry* first_entry_ = nullptr;  // Wherever they have been taken.
+  std::vector<Entry> entries_;
+  Entry* first_entry_ = nullptr;  // Wherever they have been taken.
 };
 
 }  // namespace ckptree::internal

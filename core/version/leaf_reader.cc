@@ -219,7 +219,7 @@ absl::Status VisitRecords(
 
 void ReadEach(
     const kv::Database& database, std::span<const LeafPlace> leaves,
-    absl::FunctionRef<void(std::size_t at, schema::LeafRecord record)> take) {
+    absl::FunctionRef<void(std::size_t at, schema::LeafRecord* record)> take) {
   std::vector<std::string> keys;  // Of those in `small`.
   std::vector<std::size_t> places;
   keys.reserve(leaves.size());
@@ -231,17 +231,18 @@ void ReadEach(
     places.push_back(i);
   }
   std::vector<bool> taken(leaves.size());
+  schema::LeafRecord record;
   database.ReadWritten(schema::Space::kSmall, keys,
                        [&](std::size_t k, std::string_view value) {
-                         auto record = schema::DecodeLeafRecord(value);
-                         if (!record.ok()) return;
+                         if (!schema::DecodeLeafRecordInto(value, &record).ok())
+                           return;
                          taken[places[k]] = true;
-                         take(places[k], *std::move(record));
+                         take(places[k], &record);
                        });
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     if (taken[i]) continue;
-    auto record = ReadLeaf(database, leaves[i].part, leaves[i].run);
-    if (record.ok()) take(i, *std::move(record));
+    auto read = ReadLeaf(database, leaves[i].part, leaves[i].run);
+    if (read.ok()) take(i, &*read);
   }
 }
 

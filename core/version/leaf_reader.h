@@ -49,9 +49,10 @@ struct LeafPlace {
 
 // Records that need not be near each other, by key, on this thread: calls
 // `take` for each that can be read, with its place among `leaves`, in no order.
+// It may take what is in the record, whose memory is that of the next one.
 void ReadEach(
     const kv::Database& database, std::span<const LeafPlace> leaves,
-    absl::FunctionRef<void(std::size_t at, schema::LeafRecord record)> take);
+    absl::FunctionRef<void(std::size_t at, schema::LeafRecord* record)> take);
 
 // One record by key.
 absl::StatusOr<schema::LeafRecord> ReadLeaf(const kv::Database& database,

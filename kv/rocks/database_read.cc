@@ -206,7 +206,7 @@ void Database::ReadWritten(schema::Space space,
   if (space != schema::Space::kSmall) return;
   const absl::StatusOr<Impl::RowView> view = impl_->ReadingRows();
   if (!view.ok()) return;
-  std::shared_ptr<const TableFile> near;
+  NearTable near;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (view->overlay != nullptr) {
       if (const Overlay::Found found = view->overlay->Get(space, keys[i]);

@@ -188,8 +188,12 @@ class TableFile {
   }
 
   // Valid until the next call on this thread.
-  std::optional<std::string_view> ReadChecked(std::string_view key) const {
-    const auto entry = index_.At(index_.Find(key));
+  std::optional<std::string_view> ReadChecked(std::string_view key,
+                                              NearTable* near) const {
+    const std::size_t at = index_.FindNear(key, near->entry + near->apart);
+    near->apart = at > near->entry ? at - near->entry : 0;
+    near->entry = at;
+    const auto entry = index_.At(at);
     if (!entry.has_value() || entry->place.size > kMostShared) {
       return std::nullopt;
     }
@@ -317,16 +321,15 @@ std::optional<std::uint64_t> TableFiles::ValueBytes(const Instance& instance,
 }
 
 std::optional<std::string_view> TableFiles::ReadChecked(
-    const Instance& instance, std::string_view key,
-    std::shared_ptr<const TableFile>* near) {
-  const std::shared_ptr<const TableFile> asked = *near;
-  if (asked != nullptr) {
-    if (const auto value = asked->ReadChecked(key)) return value;
+    const Instance& instance, std::string_view key, NearTable* near) {
+  if (near->file != nullptr) {
+    if (const auto value = near->file->ReadChecked(key, near)) return value;
   }
   for (const auto& file : Find(instance, schema::Space::kSmall, key, 0)) {
-    if (file == asked) continue;
-    if (const auto value = file->ReadChecked(key)) {
-      *near = file;
+    if (file == near->file) continue;
+    NearTable found = {.file = file};
+    if (const auto value = file->ReadChecked(key, &found)) {
+      *near = std::move(found);
       return value;
     }
   }

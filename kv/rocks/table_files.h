@@ -29,6 +29,15 @@ namespace ckptree::kv {
 // One table: what stands where in it.
 class TableFile;
 
+// The table that had a record, where in it, and how far from the one before:
+// records that are asked for in the order of their keys stand likely as far
+// from each other again.
+struct NearTable {
+  std::shared_ptr<const TableFile> file;  // May be null.
+  std::size_t entry = 0;
+  std::size_t apart = 0;
+};
+
 // A block of `chunks`, and one of array bytes in `small`, is one record as it
 // was given, and the index of its table says where: bytes of it go from the
 // file into the caller's memory, without the rest of the block, a copy of it
@@ -69,11 +78,11 @@ class TableFiles {
                                           std::string_view key);
 
   // The value of a leaf record in `small`; its block has its checksum. Valid
-  // until the next call on this thread. The table in `near`, which may be null,
-  // is asked first, without a lock; then `near` is the one that has it.
-  std::optional<std::string_view> ReadChecked(
-      const Instance& instance, std::string_view key,
-      std::shared_ptr<const TableFile>* near);
+  // until the next call on this thread. The table in `near` is asked first,
+  // without a lock; then `near` is the one that has it.
+  std::optional<std::string_view> ReadChecked(const Instance& instance,
+                                              std::string_view key,
+                                              NearTable* near);
 
   // Has these bytes of an array block read into the page cache, and does not
   // wait; not those that Read() would read past it. Of a value of other than

@@ -91,20 +91,53 @@ std::optional<TableIndex::Entry> TableIndex::At(std::size_t i) const {
   return Entry{*key, *place};
 }
 
-std::size_t TableIndex::Find(std::string_view key) const {
-  std::size_t first = 0;
-  for (std::size_t end = size_; first < end;) {
+std::optional<bool> TableIndex::IsBelow(std::size_t i,
+                                        std::string_view key) const {
+  BlockReader reader(BytesAt(i));
+  const std::optional<std::string_view> last_key = KeyOf(&reader);
+  if (!last_key.has_value()) return std::nullopt;
+  return *last_key < key;
+}
+
+std::size_t TableIndex::FindIn(std::string_view key, std::size_t first,
+                               std::size_t end) const {
+  while (first < end) {
     const std::size_t middle = first + (end - first) / 2;
-    BlockReader reader(BytesAt(middle));
-    const std::optional<std::string_view> last_key = KeyOf(&reader);
-    if (!last_key.has_value()) return size_;
-    if (*last_key < key) {
+    const std::optional<bool> below = IsBelow(middle, key);
+    if (!below.has_value()) return size_;
+    if (*below) {
       first = middle + 1;
     } else {
       end = middle;
     }
   }
   return first;
+}
+
+std::size_t TableIndex::Find(std::string_view key) const {
+  return FindIn(key, 0, size_);
+}
+
+std::size_t TableIndex::FindNear(std::string_view key,
+                                 std::size_t guess) const {
+  // From there by strides that grow, until it lies between two of them.
+  std::size_t first = 0;
+  std::size_t end = size_;
+  std::size_t at = std::min(guess, size_);
+  for (std::size_t stride = 1; at < end; stride *= 2) {
+    const std::optional<bool> below = IsBelow(at, key);
+    if (!below.has_value()) return size_;
+    if (*below) {
+      first = at + 1;
+      if (end < size_) break;  // It was not below before.
+      at = first + std::min(stride - 1, size_ - first);
+    } else {
+      end = at;
+      if (first > 0 || at == 0) break;
+      at -= std::min(stride, at);
+    }
+  }
+  return FindIn(key, first, end);
 }
 
 bool TableIndex::IsWhole() const {

@@ -42,11 +42,19 @@ class TableIndex {
   // The first entry whose last key is not below `key`; size() where there is no
   // such, and where an entry that is looked at cannot be parsed.
   std::size_t Find(std::string_view key) const;
+  // The same, of an entry that is likely `guess` or not far from it.
+  std::size_t FindNear(std::string_view key, std::size_t guess) const;
 
   // Whether all entries are there, and their blocks stand behind each other.
   bool IsWhole() const;
 
  private:
+  // Of the entries from `first` to `end`; those before are below `key`, and it
+  // is not above the last key of that at `end`.
+  std::size_t FindIn(std::string_view key, std::size_t first,
+                     std::size_t end) const;
+  // Nothing where the entry cannot be parsed.
+  std::optional<bool> IsBelow(std::size_t i, std::string_view key) const;
   std::uint64_t RestartAt(std::size_t i) const;
   // Of an entry; empty where it cannot be.
   std::string_view BytesAt(std::size_t i) const;

@@ -260,6 +260,34 @@ class DiffTest : public CoreTest {
     return entries;
   }
 
+  // That a command is told the same.
+  static void ExpectSamePast(
+      const Store& store, const std::string& name,
+      const absl::StatusOr<std::vector<HistoryEntry>>& entries) {
+    ASSERT_OK_AND_ASSIGN(const Path path, Path::Parse(name));
+    const auto past = internal::PastOf(store, path, {});
+    ASSERT_EQ(past.status(), entries.status());
+    if (!past.ok()) return;
+    ASSERT_EQ(past->values.size(), entries->size());
+    for (std::size_t i = 0; i < entries->size(); ++i) {
+      const HistoryEntry& entry = (*entries)[i];
+      const internal::PastValue& value = past->values[i];
+      ASSERT_EQ(value.first_step, entry.first_step);
+      ASSERT_EQ(value.last_step, entry.last_step);
+      ASSERT_EQ(value.steps, entry.steps);
+      ASSERT_EQ(value.begun, entry.begun);
+      ASSERT_EQ(value.leaf->name, entry.leaf.name);
+      ASSERT_EQ(value.leaf->kind, entry.leaf.kind);
+      ASSERT_EQ(value.leaf->dtype, entry.leaf.dtype);
+      ASSERT_EQ(value.leaf->shape, entry.leaf.shape);
+      ASSERT_EQ(value.leaf->tie_to, entry.leaf.tie_to);
+      ASSERT_EQ(value.bytes, entry.detail.bytes);
+      ASSERT_EQ(value.since_step, entry.detail.since_step);
+      ASSERT_EQ(value.digest ? value.digest->Hex() : "", entry.detail.digest);
+      ASSERT_EQ(value.statistics, entry.detail.statistics);
+    }
+  }
+
   // What History() says of a leaf: its entries, and all that is in them.
   struct Told {
     std::vector<std::string> entries;
@@ -268,6 +296,7 @@ class DiffTest : public CoreTest {
   static Told HistoryIn(const Store& store, const std::string& name) {
     Told told;
     const auto entries = History(store, name);
+    ExpectSamePast(store, name, entries);
     if (absl::IsNotFound(entries.status())) return told;
     EXPECT_OK(entries.status());
     for (const HistoryEntry& entry : *entries) {

@@ -93,6 +93,21 @@ TEST(TableIndexTest, FindsWhatAListOfItsEntriesFinds) {
   }
 }
 
+TEST(TableIndexTest, FindsTheSameFromAnywhere) {
+  for (const std::size_t count : {1u, 2u, 3u, 40u}) {
+    const TableIndex index = TableIndex::Of(Entries(count));
+    for (std::size_t key = 0; key <= 2 * count; ++key) {
+      const std::string name = absl::StrFormat("key%05d", key);
+      for (std::size_t guess = 0; guess < count + 3; ++guess) {
+        ASSERT_EQ(index.FindNear(name, guess), index.Find(name))
+            << count << " " << key << " " << guess;
+      }
+    }
+  }
+  EXPECT_EQ(TableIndex().FindNear("key", 0), 0);
+  EXPECT_EQ(TableIndex().FindNear("key", 5), 0);
+}
+
 TEST(TableIndexTest, OfEntriesIsTheSame) {
   const std::vector<IndexEntry> entries = Entries(40);
   const TableIndex index = TableIndex::Of(entries);
@@ -132,7 +147,9 @@ TEST(TableIndexTest, AnyByteMayBeWrong) {
       const std::optional<TableIndex> index = IndexOf(damaged);
       if (!index.has_value()) continue;
       for (int n = 0; n < 42; ++n) {
-        EXPECT_LE(index->Find(absl::StrFormat("key%05d", n)), index->size());
+        const std::string key = absl::StrFormat("key%05d", n);
+        EXPECT_LE(index->Find(key), index->size());
+        EXPECT_LE(index->FindNear(key, at % 20), index->size());
       }
       static_cast<void>(index->IsWhole());
     }

@@ -10,6 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -415,6 +419,35 @@ TEST_F(CommandTest, CompletesCommandsFlagsStepsAndKeys) {
   EXPECT_EQ(Run({"__complete", "--", "-C", store(), "get", "300:pa"}).out,
             "300:params/\n");
   EXPECT_EQ(Run({"__complete", "--", "get", "300:pa"}).code, 0);
+}
+
+// Help, completion and the manual page of each verb have the same flags.
+TEST_F(CommandTest, EachVerbIsCompletedAndHasAPage) {
+  int verbs = 0;
+  for (const absl::string_view name : absl::StrSplit(
+           Run({"__complete", "--", ""}).out, '\n', absl::SkipEmpty())) {
+    const std::string verb(name);
+    ++verbs;
+    EXPECT_THAT(Run({"__complete", "--", verb}).out,
+                HasSubstr(absl::StrCat(verb, "\n")));
+    const std::string help = Run({"help", verb}).out;
+    const std::string page = Run({"help", "--man", verb}).out;
+    EXPECT_THAT(page, HasSubstr(absl::StrCat(".B ckptree ", verb, "\n")));
+    const std::string completed = Run({"__complete", "--", verb, "--"}).out;
+    int flags = 0;
+    for (const absl::string_view line :
+         absl::StrSplit(help.substr(help.find("\nFlags:\n")), '\n')) {
+      // "  -o, --output FORMAT ..."
+      if (line.size() < 8 || line.substr(6, 2) != "--") continue;
+      ++flags;
+      const std::string flag(line.substr(6, line.find(' ', 6) - 6));
+      EXPECT_THAT(completed, HasSubstr(absl::StrCat(flag, "\n"))) << verb;
+      EXPECT_THAT(page, HasSubstr(absl::StrReplaceAll(flag, {{"-", "\\-"}})))
+          << verb;
+    }
+    EXPECT_GT(flags, 2) << help;
+  }
+  EXPECT_GT(verbs, 30);
 }
 
 TEST_F(CommandTest, CompletesWhatBelongsThere) {

@@ -3,9 +3,11 @@
 // `find` where leaves are many: rows that are written before the rest is read.
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -122,6 +124,105 @@ TEST_F(FindPiecesTest, OfSeveralStepsRowsAreSettledByTheLast) {
   EXPECT_EQ(search.found().back().steps, 2u);
 }
 
+TEST_F(FindPiecesTest, SideBySideTheFirstRowsAreSettledBeforeTheLastAreRead) {
+  ASSERT_OK_AND_ASSIGN(Store store, Store::Open(path(), {.read_only = true}));
+  ASSERT_OK_AND_ASSIGN(const std::vector<StepInfo> steps, store.Steps());
+  for (const char* condition :
+       {"l2>0", "dtype==float32", "l2==1 or prev.l2==1"}) {
+    LeafSearch search = SearchFor(condition);
+    ASSERT_THAT(search.Begin(store, steps, /*settle=*/true), IsOk());
+    std::vector<std::size_t> settled;
+    bool more = true;
+    while (more) {
+      ASSERT_OK_AND_ASSIGN(more, search.More());
+      EXPECT_EQ(search.looked(), 2u);
+      settled.push_back(search.settled());
+    }
+    EXPECT_GT(settled.front(), 0u);
+    EXPECT_LT(settled.front(), kLeaves / 4);
+    ASSERT_EQ(settled.back(), kLeaves);
+    ASSERT_OK_AND_ASSIGN(const Step step, store.OpenStep(1));
+    ASSERT_OK_AND_ASSIGN(const std::vector<LeafInfo> leaves, step.Leaves());
+    for (std::size_t i = 0; i < kLeaves; ++i) {
+      const LeafSearch::Found& one = search.found()[i];
+      ASSERT_EQ(one.key, leaves[i].name);
+      ASSERT_EQ(one.first, 1);
+      ASSERT_EQ(one.last, 2);
+      ASSERT_EQ(one.steps, 2u);
+      ASSERT_EQ(one.at_first->max, 1);
+    }
+  }
+}
+
+// Leaves come and go, so that the pages of no two steps end alike.
+TEST_F(FindPiecesTest, SideBySideTheSameIsFound) {
+  constexpr int kSteps = 7;
+  constexpr std::size_t kNames = 12000;
+  const std::string mixed = scratch_ / "mixed";
+  std::mt19937_64 random(20261126);
+  {
+    ASSERT_OK_AND_ASSIGN(Store store,
+                         Store::Open(mixed, {.create_if_missing = true}));
+    for (int step = 0; step < kSteps; ++step) {
+      StepBuilder builder = store.Begin(step);
+      const bool with_nan = step == 2 || step == 5;
+      for (std::size_t i = 0; i < kNames; ++i) {
+        if (random() % 8 == 0) continue;
+        float value = static_cast<float>(random() % 5);
+        if (with_nan && random() % 50 == 0) value = std::nanf("");
+        builder.Put(absl::StrCat("part", i % 7, "/leaf", i),
+                    {.dtype = DType::kFloat32, .shape = {1}, .data = &value});
+      }
+      builder.SetMetric("loss", 7 - step);
+      ASSERT_THAT(std::move(builder).Commit().WaitCommitted(), IsOk());
+    }
+    ASSERT_THAT(store.Close(), IsOk());
+  }
+  ASSERT_OK_AND_ASSIGN(Store store, Store::Open(mixed, {.read_only = true}));
+  ASSERT_OK_AND_ASSIGN(const std::vector<StepInfo> steps, store.Steps());
+  for (const char* condition :
+       {"l2>2", "l2>prev.l2", "nan>0", "nan>0 and prev.nan==0",
+        "l2==4 and "
+        "loss<4",
+        "prev.loss>5 and key~'part3/**'", "dtype==float32",
+        "l2>prev.l2 and loss<6 and loss>2", "l2>100", "inf>0"}) {
+    for (const std::vector<std::string>& globs :
+         {std::vector<std::string>(), {"part1/*", "part5/leaf2*"}}) {
+      const auto search_all = [&](bool settle, int* pieces) {
+        LeafSearch search(Expression::Parse(condition).value(), globs);
+        EXPECT_THAT(search.Begin(store, steps, settle), IsOk());
+        std::vector<LeafSearch::Found> settled;
+        const auto take = [&] {
+          while (settled.size() < search.settled()) {
+            settled.push_back(search.found()[settled.size()]);
+          }
+        };
+        bool more = true;
+        for (*pieces = 0; more; ++*pieces) {
+          more = search.More().value();
+          if (settle) take();
+        }
+        take();
+        EXPECT_EQ(search.looked(), static_cast<std::uint64_t>(kSteps));
+        return settled;
+      };
+      int pieces = 0, pieces_side_by_side = 0;
+      const auto one_by_one = search_all(false, &pieces);
+      const auto side_by_side = search_all(true, &pieces_side_by_side);
+      ASSERT_EQ(side_by_side.size(), one_by_one.size()) << condition;
+      for (std::size_t i = 0; i < one_by_one.size(); ++i) {
+        const LeafSearch::Found& a = one_by_one[i];
+        const LeafSearch::Found& b = side_by_side[i];
+        ASSERT_EQ(b.key, a.key) << condition << " " << i;
+        ASSERT_EQ(b.first, a.first) << condition << " " << a.key;
+        ASSERT_EQ(b.last, a.last) << condition << " " << a.key;
+        ASSERT_EQ(b.steps, a.steps) << condition << " " << a.key;
+        ASSERT_EQ(b.at_first, a.at_first) << condition << " " << a.key;
+      }
+    }
+  }
+}
+
 TEST_F(FindPiecesTest, WhereNothingCanBeFoundTheRestIsNotAsked) {
   // No step has a NaN, and each says so.
   const std::string wrong_behind =
@@ -209,6 +310,11 @@ TEST_F(FindPiecesTest, WithoutLastAndStepsRowsComeStepByStep) {
   const Result one = find({"csv", "--columns", "key,first", "-n", "1"});
   EXPECT_EQ(one.code, 0) << one.err;
   EXPECT_EQ(one.out, "key,first\nleaf00000,1\n");
+  // The number of steps stands behind the rows of a document.
+  const Result document = find({"json", "--columns", "key,first"});
+  EXPECT_EQ(document.code, 2);
+  EXPECT_THAT(document.out, HasSubstr("leaf19999"));
+  EXPECT_THAT(document.out, Not(HasSubstr("steps_searched")));
   for (const std::vector<std::string>& needs_the_end :
        {std::vector<std::string>{"csv"},
         {"csv", "--columns", "key,steps", "-n", "1"},

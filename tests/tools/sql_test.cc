@@ -62,6 +62,33 @@ TEST_F(SqlTest, EachTable) {
             "300,1\n");
   EXPECT_EQ(Csv("select distinct since from stats where key='params/frozen'"),
             "100\n");
+  // One value of steps whose numbers do not follow each other.
+  EXPECT_EQ(Csv("select step from stats where key='params/frozen'"),
+            "100\n200\n300\n400\n500\n");
+}
+
+// What a table looks up SQLite does not compare again.
+TEST_F(SqlTest, AKeyIsTheTextOfAPath) {
+  for (const char* table : {"stats", "leaves"}) {
+    for (const auto& [key, rows] : {std::pair("'params/w'", 5),
+                                    {"x'706172616d732f77'", 0},
+                                    {"'\"params\"/w'", 0},
+                                    {"'params/*'", 0},
+                                    {"'params'", 0},
+                                    {"7", 0},
+                                    {"''", 0}}) {
+      EXPECT_EQ(Csv(absl::StrFormat("select count(*) from %s where key=%s",
+                                    table, key)),
+                absl::StrFormat("%d\n", rows))
+          << table << " " << key;
+    }
+  }
+  EXPECT_EQ(Csv("select count(*) from stats where key='params/w' "
+                "and branch=x''"),
+            "0\n");
+  EXPECT_EQ(Csv("select count(*) from stats where key='params/w' "
+                "and branch=''"),
+            "5\n");
 }
 
 // As a text, which it was once, it is above each number, and 0 in a sum.

@@ -167,6 +167,15 @@ std::string JsonRows(const Table& table, const ShownRows& rows,
   return out;
 }
 
+// `members` as they stand behind others in a document.
+std::string MembersBehind(Json members) {
+  if (members.empty()) return "";
+  std::string text = JsonText(std::move(members), true);
+  constexpr std::string_view kBegin = "{", kEnd = "\n}";
+  text.resize(text.size() - kEnd.size());
+  return "," + text.substr(kBegin.size());
+}
+
 // Texts of a range of the rows that are shown, of some of their columns.
 class Texts {
  public:
@@ -437,11 +446,15 @@ absl::StatusOr<std::string> RenderRows(
     const bool lines = options.format == Format::kNdjson;
     std::string of_rows = JsonRows(table, rows, shown, lines, piece.first);
     if (lines) return of_rows;
-    constexpr std::string_view kEndOfRows = "\n  ]\n}\n";
-    if (!piece.first) {
-      if (piece.last) of_rows += kEndOfRows;
-      return of_rows;
+    std::string end = rows.size() > 0 || !piece.first ? "\n  ]" : "]";
+    if (piece.last && table.ending != nullptr) {
+      absl::StatusOr<Json> ending = table.ending();
+      if (!ending.ok()) return ending.status();
+      end += MembersBehind(*std::move(ending));
     }
+    end += "\n}\n";
+    if (piece.last) of_rows += end;
+    if (!piece.first) return of_rows;
     Json document = {{"schema", table.schema}};
     if (!options.columns.empty()) {
       // Another shape: what the other has to have may be left out.
@@ -455,14 +468,9 @@ absl::StatusOr<std::string> RenderRows(
     }
     document[table.rows_name] = Json::array();
     std::string text = JsonText(std::move(document), true);
-    if (rows.size() > 0) {
-      constexpr std::string_view kEnd = "]\n}";  // Of no rows.
-      text.resize(text.size() - kEnd.size());
-      text += of_rows;
-      if (piece.last) text += kEndOfRows;
-      return text;
-    }
-    return text + '\n';
+    constexpr std::string_view kEnd = "]\n}";  // Of no rows.
+    text.resize(text.size() - kEnd.size());
+    return text + of_rows;
   }
   switch (options.format) {
     case Format::kCsv:

@@ -54,7 +54,7 @@ std::string TitleAsName(const Column& column);
 struct Table {
   std::string schema;  // "ckptree.log/1"
   std::string rows_name;
-  Json extra = Json::object();  // Beside the rows in JSON.
+  Json extra = Json::object();  // Before the rows in JSON.
   std::vector<Column> columns;
   std::vector<std::vector<Cell>> rows;  // As many cells as columns.
 
@@ -72,6 +72,11 @@ struct Table {
   std::function<absl::StatusOr<bool>(std::size_t written,
                                      std::size_t* late_rows)>
       more_rows;
+
+  // Members behind the rows in JSON: what is known when all have been read. It
+  // may have to read those that are not shown. Asked once, behind the last
+  // make_row and more_rows; not of other formats.
+  std::function<absl::StatusOr<Json>()> ending;
 
   // All of them are in `rows` then.
   void MakeRows();

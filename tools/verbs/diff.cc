@@ -343,15 +343,13 @@ absl::StatusOr<int> RunDiff(Session& session) {
   if (people || options->format == Format::kMarkdown) {
     CKPTREE_RETURN_IF_ERROR(found.LookForNonFinite());
   }
-  if (options->format == Format::kJson) {
-    // How many are the same stands before the rows.
-    CKPTREE_RETURN_IF_ERROR(found.ReadAll());
-  }
   if (!people || found.size() > 0) {
     Table table = DiffTable(&found, values, *options);
-    table.extra = {{"before", name(before)},
-                   {"after", name(after)},
-                   {"same", found.same()}};
+    table.extra = {{"before", name(before)}, {"after", name(after)}};
+    table.ending = [&]() -> absl::StatusOr<Json> {
+      CKPTREE_RETURN_IF_ERROR(found.ReadAll());  // Those behind a limit.
+      return Json::object({{"same", found.same()}});
+    };
     CKPTREE_RETURN_IF_ERROR(session.Print(std::move(table), *options));
   }
   if (people && !session.out().failed()) {

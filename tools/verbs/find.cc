@@ -90,10 +90,8 @@ absl::StatusOr<int> RunFind(Session& session) {
       }
     }
   }
-  // A row is as it will be, but for its last step and its number of steps; the
-  // number of those that were searched stands before all rows of JSON.
+  // A row is as it will be, but for its last step and its number of steps.
   const bool needs_end =
-      options->format == Format::kJson ||
       std::ranges::any_of(table.columns, [&](const Column& column) {
         return (column.name == "last" || column.name == "steps") &&
                options->Needs(column);
@@ -106,20 +104,26 @@ absl::StatusOr<int> RunFind(Session& session) {
   bool more = true;
   {
     const Interruptible interruptible;
-    CKPTREE_RETURN_IF_ERROR(search.Begin(**store, *steps));
+    CKPTREE_RETURN_IF_ERROR(search.Begin(**store, *steps, needs_end));
     while (more && rows() == 0) {
       CKPTREE_ASSIGN_OR_RETURN(more, search.More());
     }
   }
-  table.extra["steps_searched"] = search.looked();
   table.late_rows = rows();
+  table.ending = [&]() -> absl::StatusOr<Json> {
+    const Interruptible interruptible;
+    while (more) {
+      CKPTREE_ASSIGN_OR_RETURN(more, search.More());
+    }
+    return Json::object({{"steps_searched", search.looked()}});
+  };
   if (more) {
     table.more_rows = [&](std::size_t,
                           std::size_t* late_rows) -> absl::StatusOr<bool> {
       const Interruptible interruptible;
-      CKPTREE_ASSIGN_OR_RETURN(const bool more_come, search.More());
+      CKPTREE_ASSIGN_OR_RETURN(more, search.More());
       *late_rows = rows();
-      return more_come;
+      return more;
     };
   }
   const std::vector<bool> needed = options->NeedsOf(table.columns);

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "core/engine/leaf_past.h"
 #include "tools/line/command.h"
 #include "tools/line/step_range.h"
 #include "tools/line/table_flags.h"
@@ -32,15 +33,17 @@
 namespace ckptree::tools {
 namespace {
 
+using internal::PastValue;
+
 // The value of a leaf that is no array; no step is opened for others.
 absl::StatusOr<Cell> ValueOf(const Store& store, const std::string& branch,
-                             const HistoryEntry& entry) {
-  if (!HasScalar(entry.leaf)) return NoCell();
+                             const PastValue& past) {
+  if (!HasScalar(*past.leaf)) return NoCell();
   const absl::StatusOr<Step> step =
-      store.OpenStep(AtStep(entry.first_step, branch));
+      store.OpenStep(AtStep(past.first_step, branch));
   if (IsStepGone(step.status())) return NoCell();  // Removed since.
   if (!step.ok()) return step.status();
-  return ScalarCell(*step, entry.leaf, entry.detail);
+  return ScalarCell(*step, *past.leaf, LeafDetail{.bytes = past.bytes});
 }
 
 // The name of one leaf, as a path; what FindTarget says otherwise.
@@ -64,10 +67,6 @@ absl::StatusOr<Path> OneLeaf(const Step& step, std::string_view key) {
 
 // Of the table below.
 constexpr std::size_t kTimeColumn = 2;
-
-bool HasStatistics(const HistoryEntry& entry) {
-  return entry.detail.statistics.has_value();
-}
 
 struct Range {
   HistoryOptions options;
@@ -93,12 +92,11 @@ absl::StatusOr<Range> RangeOf(Session& session, const std::string* word) {
   return range;
 }
 
-// Rows cost more than entries: those that --limit leaves out are not made,
+// Rows cost more than values: those that --limit leaves out are not made,
 // where nothing needs them. The newest are shown.
-std::span<const HistoryEntry> Shown(const std::vector<HistoryEntry>& entries,
-                                    const TableOptions& options,
-                                    bool line_drawn) {
-  const std::span<const HistoryEntry> all(entries);
+std::span<const PastValue> Shown(const std::vector<PastValue>& values,
+                                 const TableOptions& options, bool line_drawn) {
+  const std::span<const PastValue> all(values);
   if (line_drawn || !options.limit || options.where || !options.sort.empty()) {
     return all;
   }
@@ -133,10 +131,10 @@ absl::StatusOr<int> RunHistory(Session& session) {
   HistoryOptions asked = range->options;
   const Interruptible interruptible;
   asked.cancelled = Interrupted;
-  absl::StatusOr<std::vector<HistoryEntry>> entries =
-      History(**store, *path, asked);
-  if (absl::IsNotFound(entries.status()) && !unknown.ok()) return unknown;
-  if (!entries.ok()) return entries.status();
+  absl::StatusOr<internal::LeafPast> past =
+      internal::PastOf(**store, *path, asked);
+  if (absl::IsNotFound(past.status()) && !unknown.ok()) return unknown;
+  if (!past.ok()) return past.status();
 
   Table table;
   table.schema = "ckptree.history/1";
@@ -159,15 +157,15 @@ absl::StatusOr<int> RunHistory(Session& session) {
   const bool line_drawn =
       options->format == Format::kTable &&
       (session.arguments().Has("spark") || session.terminal().is_terminal);
-  const std::span<const HistoryEntry> shown =
-      Shown(*entries, *options, line_drawn);
+  const std::span<const PastValue> shown =
+      Shown(past->values, *options, line_drawn);
   // Of leaves that are no arrays: their steps are opened.
   std::map<std::size_t, Cell> values;
   std::vector<double> line;
   for (std::size_t i = 0; i < shown.size(); ++i) {
-    const HistoryEntry& entry = shown[i];
+    const PastValue& entry = shown[i];
     Json number;
-    if (HasScalar(entry.leaf)) {
+    if (HasScalar(*entry.leaf)) {
       absl::StatusOr<Cell> value =
           ValueOf(**store, range->options.branch, entry);
       if (!value.ok()) return value.status();
@@ -175,8 +173,8 @@ absl::StatusOr<int> RunHistory(Session& session) {
       values.emplace(i, *std::move(value));
     }
     if (!line_drawn) continue;
-    if (!number.is_number() && HasStatistics(entry)) {
-      number = StatisticOf(*entry.detail.statistics, "l2");
+    if (!number.is_number() && entry.statistics) {
+      number = StatisticOf(*entry.statistics, "l2");
     }
     if (number.is_number()) line.push_back(number.get<double>());
   }
@@ -186,7 +184,7 @@ absl::StatusOr<int> RunHistory(Session& session) {
   table.make_row = [&](std::size_t at, std::vector<Cell>* row) {
     // Newest first, as `log`.
     const std::size_t i = shown.size() - 1 - at;
-    const HistoryEntry& entry = shown[i];
+    const PastValue& entry = shown[i];
     RowMaker maker(needed, row);
     const auto add = [&maker](const auto& make) { maker.Add(make); };
     add([&] { return StepCell(entry.first_step); });
@@ -195,18 +193,18 @@ absl::StatusOr<int> RunHistory(Session& session) {
       Json time = timed ? Json(TimeText(entry.begun)) : Json();
       return {std::move(time), AgeText(entry.begun, now)};
     });
-    add([&] { return TypeCell(entry.leaf); });
+    add([&] { return TypeCell(*entry.leaf); });
     add([&] {
       const auto value = values.find(i);
       return value == values.end() ? NoCell() : value->second;
     });
-    const StatisticsCells cells(entry.detail.statistics);
+    const StatisticsCells cells(entry.statistics);
     for (const std::string_view name :
          {"l2", "mean", "min", "max", "nan", "inf"}) {
       add([&] { return cells.Of(name); });
     }
     add([&] { return CountCell(entry.steps); });
-    add([&] { return TextCell(entry.detail.digest); });
+    add([&] { return TextCell(entry.digest ? entry.digest->Hex() : ""); });
   };
   if (absl::Status status = session.Print(std::move(table), *options);
       !status.ok()) {
@@ -214,12 +212,12 @@ absl::StatusOr<int> RunHistory(Session& session) {
   }
   const Terminal& terminal = session.terminal();
   if (line_drawn && line.size() > 1) {
-    const bool value = !HasStatistics(entries->back());
+    const bool value = !past->values.back().statistics;
     session.out().Write(absl::StrFormat(
         "%s  %s\n", value ? "VALUE" : "L2",
         Sparkline(line, std::clamp(terminal.width - 8, 8, 60), terminal.utf8)));
   }
-  KeepToTheEnd(*std::move(entries));
+  KeepToTheEnd(*std::move(past));
   return kExitOk;
 }
 

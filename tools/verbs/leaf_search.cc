@@ -116,7 +116,7 @@ void LeafSearch::Put(Info&& info, const LeafDetail* detail) {
   if (next_place_ >= leaves_.size() ||
       leaves_[next_place_].info.name != info.name) {
     const auto [place, fresh] = places_.emplace(info.name, leaves_.size());
-    if (fresh) leaves_.emplace_back();
+    if (fresh) leaves_.emplace_back().seen = turn_;
     next_place_ = place->second;
   }
   Leaf& leaf = leaves_[next_place_++];
@@ -238,54 +238,61 @@ void LeafSearch::LoadHistories() {
   options.last = steps_.back().step;
   options.cancelled = Interrupted;
   for (const Path& path : named_) {
-    absl::StatusOr<std::vector<HistoryEntry>> entries =
-        History(*store_, path, options);
-    if (absl::IsNotFound(entries.status())) {
-      entries = std::vector<HistoryEntry>();
-    }
-    if (!entries.ok()) {
+    absl::StatusOr<internal::LeafPast> past =
+        internal::PastOf(*store_, path, options);
+    if (absl::IsNotFound(past.status())) past = internal::LeafPast();
+    if (!past.ok()) {
       histories_.clear();
       return;
     }
-    histories_.push_back({path.Text(), *std::move(entries)});
+    histories_.push_back({path.Text(), *std::move(past)});
   }
 }
 
 void LeafSearch::LoadFromHistories(const StepInfo& info) {
   ++turn_;
-  for (Past& past : histories_) {
-    while (past.at < past.entries.size() &&
-           past.entries[past.at].last_step < info.step) {
-      ++past.at;
+  for (History& history : histories_) {
+    const std::vector<internal::PastValue>& values = history.past.values;
+    while (history.at < values.size() &&
+           values[history.at].last_step < info.step) {
+      ++history.at;
     }
-    const HistoryEntry* const entry =
-        past.at < past.entries.size() ? &past.entries[past.at] : nullptr;
-    if (entry != nullptr && entry->first_step <= info.step &&
-        entry->leaf.is_leaf() && !entry->leaf.tie_to && IsWanted(entry->leaf)) {
-      Put(entry->leaf, &entry->detail);
+    const internal::PastValue* const value =
+        history.at < values.size() ? &values[history.at] : nullptr;
+    if (value != nullptr && value->first_step <= info.step &&
+        value->leaf->is_leaf() && !value->leaf->tie_to &&
+        IsWanted(*value->leaf)) {
+      // What a condition may ask, of steps of several values.
+      const LeafDetail detail = {.bytes = value->bytes,
+                                 .statistics = value->statistics};
+      Put(*value->leaf, &detail);
     } else {
-      Remove(past.name);
+      Remove(history.name);
     }
   }
 }
 
 absl::Status LeafSearch::Begin(const Store& store,
-                               const std::vector<StepInfo>& steps) {
+                               const std::vector<StepInfo>& steps,
+                               bool settle) {
   store_ = &store;
   steps_ = steps;
   CKPTREE_RETURN_IF_ERROR(Bind());
-  if (of_leaves_) LoadHistories();
-  return absl::OkStatus();
+  if (!of_leaves_) return absl::OkStatus();
+  LoadHistories();
+  return settle && named_.empty() ? Align() : absl::OkStatus();
 }
 
 absl::StatusOr<bool> LeafSearch::More() {
   if (Interrupted()) return absl::CancelledError("interrupted");
-  if (pieces_) {
+  if (aligned_) {
+    CKPTREE_RETURN_IF_ERROR(LookAtRange());
+  } else if (pieces_) {
     CKPTREE_RETURN_IF_ERROR(LookAtPiece());
   } else if (next_ < steps_.size()) {
     CKPTREE_RETURN_IF_ERROR(LookAt(steps_[next_++]));
   }
-  return pieces_ || next_ < steps_.size();
+  return aligned_ || pieces_ || next_ < steps_.size();
 }
 
 absl::Status LeafSearch::LookAt(const StepInfo& info) {
@@ -327,7 +334,7 @@ absl::Status LeafSearch::LookAt(const StepInfo& info) {
   ++looked_;
   before_ = &info;
   before_is_loaded_ = true;
-  return AskLeaves(info);
+  return AskLeaves(info, step_ ? &*step_ : nullptr);
 }
 
 bool LeafSearch::StandsAlone() const {
@@ -381,7 +388,7 @@ absl::Status LeafSearch::LookAtPiece() {
     leaf->changed = turn_;
     return true;
   }));
-  CKPTREE_RETURN_IF_ERROR(HitAll(*before_, leaves));
+  CKPTREE_RETURN_IF_ERROR(HitAll(*before_, &*step_, leaves));
   if (next_ < steps_.size()) {
     // What the next steps are compared with.
     for (Leaf& leaf : leaves) {
@@ -432,6 +439,11 @@ absl::StatusOr<std::vector<LeafInfo>> LeafSearch::Wanted(
 absl::Status LeafSearch::LoadAll(const Step& step) {
   CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafInfo> infos, Wanted(step));
   leaf_count_ = step.info().leaf_count;
+  return Replace(step, std::move(infos));
+}
+
+absl::Status LeafSearch::Replace(const Step& step,
+                                 std::vector<LeafInfo> infos) {
   std::vector<LeafDetail> details;
   if (needs_details_) {
     CKPTREE_ASSIGN_OR_RETURN(details, step.Details(infos));
@@ -527,7 +539,7 @@ void LeafSearch::Hit(const StepInfo& info, std::string_view key,
   found_[*found].last = info.step;
 }
 
-absl::Status LeafSearch::AskLeaves(const StepInfo& info) {
+absl::Status LeafSearch::AskLeaves(const StepInfo& info, const Step* step) {
   CKPTREE_RETURN_IF_ERROR(SetHolds(leaves_, [this](Leaf* leaf) {
     // Those of which nothing differs from when they were asked last have the
     // same answer.
@@ -535,10 +547,11 @@ absl::Status LeafSearch::AskLeaves(const StepInfo& info) {
                            (of_before_ && leaf->changed == asked_turn_));
   }));
   asked_turn_ = turn_;
-  return HitAll(info, leaves_);
+  return HitAll(info, step, leaves_);
 }
 
-absl::Status LeafSearch::HitAll(const StepInfo& info, std::span<Leaf> leaves) {
+absl::Status LeafSearch::HitAll(const StepInfo& info, const Step* step,
+                                std::span<Leaf> leaves) {
   // Of new rows whose records were not read.
   std::vector<LeafInfo> unread;
   std::vector<Leaf*> leaves_of_unread;
@@ -557,7 +570,7 @@ absl::Status LeafSearch::HitAll(const StepInfo& info, std::span<Leaf> leaves) {
   }
   if (unread.empty()) return absl::OkStatus();
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafDetail> details,
-                           step_->Details(unread));
+                           step->Details(unread));
   for (std::size_t i = 0; i < details.size(); ++i) {
     found_[found_before + i].at_first = details[i].statistics;
     leaves_of_unread[i]->info = std::move(unread[i]);

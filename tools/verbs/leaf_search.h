@@ -19,9 +19,11 @@
 #include "absl/status/statusor.h"
 #include "ckptree/history.h"
 #include "ckptree/store.h"
+#include "core/engine/leaf_past.h"
 #include "tools/line/target.h"
 #include "tools/output/expression.h"
 #include "tools/output/table.h"
+#include "tools/verbs/aligned_steps.h"
 
 namespace ckptree::tools {
 
@@ -39,7 +41,8 @@ bool IsOwnName(std::string_view name);
 // A search through steps, the older first. A step is not opened where its own
 // record says that nothing in it can be found; of others only what differs from
 // the step before is read, where that is little. The first that is opened is
-// read by pieces. Confined to one thread, but for found().
+// read by pieces, and a few steps of which much differs side by side. Confined
+// to one thread, but for found().
 class LeafSearch {
  public:
   // A leaf; of a condition that says nothing of leaves the steps (no key).
@@ -58,9 +61,11 @@ class LeafSearch {
   bool of_leaves() const { return of_leaves_; }
 
   // Sets out to look at `steps`, which are of one branch, by number. To be
-  // called once; both outlive it. kInvalidArgument: the condition has a name
-  // that there is not.
-  absl::Status Begin(const Store& store, const std::vector<StepInfo>& steps);
+  // called once; both outlive it. With `settle` rows are to be as they will be
+  // at the end as soon as that can be; else they are to be found soon, wherever
+  // they end. kInvalidArgument: the condition has a name that there is not.
+  absl::Status Begin(const Store& store, const std::vector<StepInfo>& steps,
+                     bool settle = false);
 
   // Looks at the next step, or at the next leaves of one. False: those were
   // all. kInvalidArgument: the condition asks what it may not. kCancelled
@@ -87,7 +92,8 @@ class LeafSearch {
     std::optional<Statistics> statistics;
     Values values;
     Values before;              // As they were until `changed`; may be empty.
-    std::uint64_t changed = 0;  // The turn that gave it other values.
+    std::uint64_t changed = 0;  // The turn that gave it other values,
+    std::uint64_t seen = 0;     // and the first in which it was there.
     bool there = false;
     bool holds = false;
     std::size_t found = kNone;  // In found_.
@@ -108,12 +114,31 @@ class LeafSearch {
   bool StandsAlone() const;
   absl::Status LookAtPiece();
   void EndPieces();
+
+  // leaf_search_aligned.cc: steps that are read side by side.
+  struct Turn {
+    const StepInfo* info;
+    bool asked = false;    // Else it is but the one before.
+    bool briefly = false;  // It is asked for its first leaves alone.
+    std::map<std::string, Json, std::less<>> values = {};  // step_values_.
+  };
+  // None where they are better read one after the other.
+  std::vector<Turn> TurnsToAlign();
+  absl::Status Align();
+  absl::Status LookAtRange();
+  // Of the rows from `found_before` on those that stand behind rows of ranges
+  // to come.
+  void SetAside(std::size_t found_before);
+  void EndRanges();
+
   // Nothing: it was removed since.
   absl::StatusOr<std::optional<Step>> Open(const StepInfo& info) const;
   // The leaves of a step. False: it was removed since.
   absl::StatusOr<bool> Load(const StepInfo& info);
   absl::StatusOr<std::vector<LeafInfo>> Wanted(const Step& step) const;
   absl::Status LoadAll(const Step& step);
+  // They are all leaves that there are.
+  absl::Status Replace(const Step& step, std::vector<LeafInfo> infos);
   absl::Status LoadChanges(const Step& step);
   bool IsWanted(const LeafInfo& leaf) const;
   void EraseOthers(std::vector<LeafInfo>* leaves) const;
@@ -122,13 +147,15 @@ class LeafSearch {
   template <typename Info>
   void Put(Info&& info, const LeafDetail* detail);
   void Remove(std::string_view name);
-  absl::Status AskLeaves(const StepInfo& info);
+  // `step` may be null where there are histories.
+  absl::Status AskLeaves(const StepInfo& info, const Step* step);
   // Asks the condition of those for which ask(leaf) is true, by several
   // threads, which may change that leaf.
   template <typename Ask>
   absl::Status SetHolds(std::span<Leaf> leaves, const Ask& ask) const;
   // Adds the rows of those of `leaves` for which it holds, in their order.
-  absl::Status HitAll(const StepInfo& info, std::span<Leaf> leaves);
+  absl::Status HitAll(const StepInfo& info, const Step* step,
+                      std::span<Leaf> leaves);
   // Null: of a step alone.
   absl::StatusOr<bool> Holds(const Values* values, const Values* before) const;
   void Hit(const StepInfo& info, std::string_view key, std::size_t* found);
@@ -153,12 +180,22 @@ class LeafSearch {
   // Of before_, which is step_ then, while some of it is to be read.
   std::optional<SubtreePieces> pieces_;
 
-  struct Past {
-    std::string name;
-    std::vector<HistoryEntry> entries;
-    std::size_t at = 0;  // The entry that was looked at last.
+  // While steps are read side by side.
+  std::vector<Turn> turns_;
+  std::vector<Step> opened_;  // For each of these.
+  std::optional<AlignedSteps> aligned_;
+  struct Later {
+    Found found;
+    std::uint64_t seen;  // The turn of its leaf, as Leaf::seen.
   };
-  std::vector<Past> histories_;  // Of named_; none: steps are opened.
+  std::vector<Later> later_;
+
+  struct History {
+    std::string name;
+    internal::LeafPast past;
+    std::size_t at = 0;  // The value that was looked at last.
+  };
+  std::vector<History> histories_;  // Of named_; none: steps are opened.
 
   // What is loaded. A turn is a step that was.
   std::optional<Step> step_;

@@ -112,6 +112,8 @@ int BestIndex(sqlite3_vtab* base, sqlite3_index_info* info) {
   for (int c = 0; c < 3; ++c) {
     if (found[c] < 0) continue;
     info->aConstraintUsage[found[c]].argvIndex = ++arguments;
+    // SQLite need not look whether rows are of this branch and key.
+    info->aConstraintUsage[found[c]].omit = columns[c] != table.step;
     info->idxNum |= 1 << c;
     cost /= c == 0 ? 2 : 1000;
   }
@@ -148,8 +150,10 @@ int Filter(sqlite3_vtab_cursor* base, int index, const char*, int,
   SqlWanted wanted;
   bool none = false;
   const auto text = [&none](sqlite3_value* value) {
+    // No text is equal to NULL or to bytes.
+    none = none || sqlite3_value_type(value) == SQLITE_BLOB;
     const unsigned char* bytes = sqlite3_value_text(value);
-    none = none || bytes == nullptr;  // Nothing is equal to NULL.
+    none = none || bytes == nullptr;
     return bytes == nullptr
                ? std::string()
                : std::string(
@@ -239,23 +243,33 @@ struct CloseStatement {
   }
 };
 
-Cell CellOf(sqlite3_stmt* row, int column) {
+SqlValue AnswerAt(sqlite3_stmt* row, int column) {
   switch (sqlite3_column_type(row, column)) {
-    case SQLITE_INTEGER: {
-      const std::int64_t value = sqlite3_column_int64(row, column);
-      return {Json(value), absl::StrFormat("%d", value)};
-    }
+    case SQLITE_INTEGER:
+      return sqlite3_column_int64(row, column);
     case SQLITE_FLOAT:
-      return NumberCell(sqlite3_column_double(row, column));
+      return sqlite3_column_double(row, column);
     case SQLITE_NULL:
-      return NoCell();
+      return std::monostate();
     default: {
-      const void* bytes = sqlite3_column_blob(row, column);
-      return TextCell(std::string_view(
-          static_cast<const char*>(bytes),
-          static_cast<std::size_t>(sqlite3_column_bytes(row, column))));
+      const auto* bytes =
+          static_cast<const char*>(sqlite3_column_blob(row, column));
+      const auto size =
+          static_cast<std::size_t>(sqlite3_column_bytes(row, column));
+      return size == 0 ? std::string() : std::string(bytes, size);
     }
   }
+}
+
+Cell CellOf(const SqlValue& value) {
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) {
+    return StepCell(*whole);
+  }
+  if (const auto* real = std::get_if<double>(&value)) return NumberCell(*real);
+  if (const auto* text = std::get_if<std::string>(&value)) {
+    return TextCell(*text);
+  }
+  return NoCell();
 }
 
 absl::Status WrongQuery(sqlite3* database, const std::string& query) {
@@ -354,19 +368,25 @@ absl::StatusOr<int> RunSql(Session& session) {
     }
     table.columns.push_back({.name = name, .title = name});
   }
+  std::vector<SqlValue> answer;  // Row by row.
   int step = SQLITE_ROW;
   while ((step = sqlite3_step(prepared)) == SQLITE_ROW) {
-    std::vector<Cell> row;
     for (int i = 0; i < columns; ++i) {
-      row.push_back(CellOf(prepared, i));
-      if (table.rows.empty()) {
-        const int type = sqlite3_column_type(prepared, i);
+      answer.push_back(AnswerAt(prepared, i));
+      if (table.late_rows == 0) {
         table.columns[static_cast<std::size_t>(i)].right =
-            type == SQLITE_INTEGER || type == SQLITE_FLOAT;
+            std::holds_alternative<std::int64_t>(answer.back()) ||
+            std::holds_alternative<double>(answer.back());
       }
     }
-    table.rows.push_back(std::move(row));
+    ++table.late_rows;
   }
+  table.make_row = [&](std::size_t at, std::vector<Cell>* row) {
+    const auto width = static_cast<std::size_t>(columns);
+    for (std::size_t i = at * width; i < (at + 1) * width; ++i) {
+      row->push_back(CellOf(answer[i]));
+    }
+  };
   if (Interrupted()) return absl::CancelledError("interrupted");
   if (!asked.error.ok()) return asked.error;
   if (step != SQLITE_DONE) return WrongQuery(opened, query);
@@ -374,6 +394,7 @@ absl::StatusOr<int> RunSql(Session& session) {
   // Its cursors have what was read.
   KeepToTheEnd(std::move(statement));
   KeepToTheEnd(std::move(database));
+  KeepToTheEnd(std::move(answer));
   return kExitOk;
 }
 

@@ -13,12 +13,15 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "ckptree/history.h"
+#include "core/engine/leaf_past.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/leaf_cells.h"
 #include "tools/output/quantity.h"
 
 namespace ckptree::tools {
 namespace {
+
+using internal::PastValue;
 
 SqlValue Whole(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 SqlValue Words(std::string_view text) { return std::string(text); }
@@ -157,6 +160,66 @@ absl::StatusOr<std::unique_ptr<SqlRows>> TagsOf(const Store& store,
   return std::make_unique<ListedRows>(std::move(rows));
 }
 
+// What `stats` says of an array in a step, but for its digest.
+struct ArrayInStep {
+  const std::string& branch;
+  std::int64_t step;
+  const LeafInfo& leaf;
+  const std::optional<Statistics>& statistics;
+  std::uint64_t bytes;
+  std::int64_t since_step;
+};
+constexpr int kDigestOfArray = 16;  // Its column.
+
+SqlValue ArrayColumn(const ArrayInStep& array, int column) {
+  static const Statistics kNone;
+  const bool known = array.statistics.has_value();
+  const Statistics& s = known ? *array.statistics : kNone;
+  const auto finite = [&](double value) -> SqlValue {
+    if (!known || s.finite() == 0) return std::monostate();
+    return Real(value);
+  };
+  const auto counted = [&](std::uint64_t value) -> SqlValue {
+    if (!known) return std::monostate();
+    return Whole(value);
+  };
+  switch (column) {
+    case 0:
+      return array.branch;
+    case 1:
+      return array.step;
+    case 2:
+      return array.leaf.name;
+    case 3:
+      return Words(Name(array.leaf.dtype));
+    case 4:
+      return ShapeText(array.leaf.shape);
+    case 5:
+      return Whole(static_cast<std::uint64_t>(
+          ElementCount(array.leaf.shape).value_or(0)));
+    case 6:
+      return finite(s.l2());
+    case 7:
+      return finite(s.mean());
+    case 8:
+      return finite(s.std_dev());
+    case 9:
+      return finite(s.min);
+    case 10:
+      return finite(s.max);
+    case 11:
+      return counted(s.nan);
+    case 12:
+      return counted(s.inf);
+    case 13:
+      return counted(s.zero);
+    case 14:
+      return Whole(array.bytes);
+    default:
+      return array.since_step;
+  }
+}
+
 // The leaves of one step after the other, each step opened when it is its turn.
 class LeafRows final : public SqlRows {
  public:
@@ -179,61 +242,13 @@ class LeafRows final : public SqlRows {
 
   SqlValue Column(int column) const override {
     const StepInfo& info = steps_[next_step_ - 1];
-    return statistics_
-               ? StatisticsColumn(info, leaves_[leaf_], details_[leaf_], column)
-               : LeafColumn(info, leaves_[leaf_], column);
-  }
-
-  static SqlValue StatisticsColumn(const StepInfo& info, const LeafInfo& leaf,
-                                   const LeafDetail& detail, int column) {
-    static const Statistics kNone;
-    const bool known = detail.statistics.has_value();
-    const Statistics& s = known ? *detail.statistics : kNone;
-    const auto finite = [&](double value) -> SqlValue {
-      if (!known || s.finite() == 0) return std::monostate();
-      return Real(value);
-    };
-    const auto counted = [&](std::uint64_t value) -> SqlValue {
-      if (!known) return std::monostate();
-      return Whole(value);
-    };
-    switch (column) {
-      case 0:
-        return info.branch;
-      case 1:
-        return info.step;
-      case 2:
-        return leaf.name;
-      case 3:
-        return Words(Name(leaf.dtype));
-      case 4:
-        return ShapeText(leaf.shape);
-      case 5:
-        return Whole(
-            static_cast<std::uint64_t>(ElementCount(leaf.shape).value_or(0)));
-      case 6:
-        return finite(s.l2());
-      case 7:
-        return finite(s.mean());
-      case 8:
-        return finite(s.std_dev());
-      case 9:
-        return finite(s.min);
-      case 10:
-        return finite(s.max);
-      case 11:
-        return counted(s.nan);
-      case 12:
-        return counted(s.inf);
-      case 13:
-        return counted(s.zero);
-      case 14:
-        return Whole(detail.bytes);
-      case 15:
-        return detail.since_step;
-      default:
-        return detail.digest;
-    }
+    const LeafInfo& leaf = leaves_[leaf_];
+    if (!statistics_) return LeafColumn(info, leaf, column);
+    const LeafDetail& detail = details_[leaf_];
+    if (column == kDigestOfArray) return detail.digest;
+    return ArrayColumn({info.branch, info.step, leaf, detail.statistics,
+                        detail.bytes, detail.since_step},
+                       column);
   }
 
  private:
@@ -268,7 +283,9 @@ class LeafRows final : public SqlRows {
     CKPTREE_RETURN_IF_ERROR(step.status());
     if (key_) {
       const absl::StatusOr<Path> path = Path::Parse(*key_);
-      if (!path.ok() || path->empty()) return absl::OkStatus();
+      if (!path.ok() || path->empty() || path->Text() != *key_) {
+        return absl::OkStatus();
+      }
       CKPTREE_ASSIGN_OR_RETURN(std::optional<LeafInfo> leaf, step->Find(*path));
       if (leaf) leaves_.push_back(*std::move(leaf));
     } else {
@@ -304,73 +321,90 @@ absl::StatusOr<std::unique_ptr<SqlRows>> LeavesOf(const Store& store,
 // One array over all steps: of each value that it had one record is read.
 class HistoryRows final : public SqlRows {
  public:
-  struct Row {
-    std::size_t step;
-    std::size_t history, entry;
-  };
-  using Histories = std::vector<std::vector<HistoryEntry>>;
-  HistoryRows(std::vector<StepInfo> steps, Histories histories,
-              std::vector<Row> rows)
-      : steps_(std::move(steps)),
-        histories_(std::move(histories)),
-        rows_(std::move(rows)) {}
+  // Adds the rows of one branch.
+  absl::Status Add(const Store& store, const std::string& branch,
+                   const Path& path) {
+    absl::StatusOr<internal::LeafPast> past = internal::PastOf(
+        store, path, {.branch = branch, .cancelled = Interrupted});
+    if (absl::IsNotFound(past.status()) ||
+        absl::IsInvalidArgument(past.status())) {
+      return absl::OkStatus();  // Not in this branch; no leaf.
+    }
+    CKPTREE_RETURN_IF_ERROR(past.status());
+    std::vector<StepInfo> steps;
+    rows_.reserve(rows_.size() + past->values.size());
+    for (std::size_t i = 0; i < past->values.size(); ++i) {
+      const PastValue& value = past->values[i];
+      if (value.leaf->dtype == DType::kNone || value.leaf->tie_to) continue;
+      const auto add = [&](std::int64_t step) {
+        rows_.push_back({step, pasts_.size(), i});
+      };
+      // Numbers that follow each other need no list of the steps.
+      if (static_cast<std::uint64_t>(value.last_step) -
+              static_cast<std::uint64_t>(value.first_step) ==
+          value.steps - 1) {
+        for (std::uint64_t s = 0; s < value.steps; ++s) {
+          add(value.first_step + static_cast<std::int64_t>(s));
+        }
+        continue;
+      }
+      if (steps.empty()) {
+        CKPTREE_ASSIGN_OR_RETURN(steps, store.Steps(branch));
+      }
+      auto step = std::ranges::lower_bound(steps, value.first_step, {},
+                                           &StepInfo::step);
+      for (; step != steps.end() && step->step <= value.last_step; ++step) {
+        add(step->step);
+      }
+    }
+    pasts_.push_back({branch, *std::move(past)});
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<bool> Next() override { return ++at_ <= rows_.size(); }
   SqlValue Column(int column) const override {
     const Row& row = rows_[at_ - 1];
-    const HistoryEntry& entry = histories_[row.history][row.entry];
-    return LeafRows::StatisticsColumn(steps_[row.step], entry.leaf,
-                                      entry.detail, column);
+    const Past& past = pasts_[row.past];
+    const PastValue& value = past.past.values[row.value];
+    if (column == kDigestOfArray) return value.digest->Hex();
+    return ArrayColumn({past.branch, row.step, *value.leaf, value.statistics,
+                        value.bytes, value.since_step},
+                       column);
   }
 
  private:
-  const std::vector<StepInfo> steps_;
-  const Histories histories_;  // Of each branch.
-  const std::vector<Row> rows_;
+  struct Row {
+    std::int64_t step;
+    std::size_t past, value;
+  };
+  struct Past {
+    std::string branch;
+    internal::LeafPast past;
+  };
+  std::vector<Past> pasts_;
+  std::vector<Row> rows_;
   std::size_t at_ = 0;
 };
 
 absl::StatusOr<std::unique_ptr<SqlRows>> StatisticsRows(
     const Store& store, const SqlWanted& wanted) {
-  CKPTREE_ASSIGN_OR_RETURN(std::vector<StepInfo> steps,
-                           WantedOf(store, wanted));
   if (!wanted.key || wanted.step) {
+    CKPTREE_ASSIGN_OR_RETURN(std::vector<StepInfo> steps,
+                             WantedOf(store, wanted));
     return std::make_unique<LeafRows>(store, std::move(steps), wanted.key,
                                       true);
   }
-  std::vector<HistoryRows::Row> rows;
-  HistoryRows::Histories histories;
+  auto rows = std::make_unique<HistoryRows>();
   const absl::StatusOr<Path> path = Path::Parse(*wanted.key);
-  if (!path.ok() || path->empty()) steps.clear();
-  for (std::size_t at = 0; at < steps.size();) {
-    HistoryOptions options;
-    options.branch = steps[at].branch;
-    options.cancelled = Interrupted;
-    absl::StatusOr<std::vector<HistoryEntry>> entries =
-        History(store, *path, options);
-    if (absl::IsNotFound(entries.status()) ||
-        absl::IsInvalidArgument(entries.status())) {
-      entries = std::vector<HistoryEntry>();  // Not in this branch; no leaf.
-    }
-    CKPTREE_RETURN_IF_ERROR(entries.status());
-    std::size_t entry = 0;
-    for (; at < steps.size() && steps[at].branch == options.branch; ++at) {
-      while (entry < entries->size() &&
-             (*entries)[entry].last_step < steps[at].step) {
-        ++entry;
-      }
-      if (entry == entries->size()) continue;
-      const HistoryEntry& found = (*entries)[entry];
-      if (found.first_step > steps[at].step ||
-          found.leaf.dtype == DType::kNone || found.leaf.tie_to ||
-          found.leaf.name != *wanted.key) {
-        continue;
-      }
-      rows.push_back({at, histories.size(), entry});
-    }
-    histories.push_back(*std::move(entries));
+  // The name of a leaf is the text of its path: others are of none.
+  if (!path.ok() || path->empty() || path->Text() != *wanted.key) return rows;
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<BranchInfo> branches,
+                           store.Branches());
+  for (const BranchInfo& branch : branches) {
+    if (wanted.branch && *wanted.branch != branch.name) continue;
+    CKPTREE_RETURN_IF_ERROR(rows->Add(store, branch.name, *path));
   }
-  return std::make_unique<HistoryRows>(std::move(steps), std::move(histories),
-                                       std::move(rows));
+  return rows;
 }
 
 constexpr SqlTable kSqlTables[] = {

@@ -67,11 +67,6 @@ class Arrays {
     return !ended_;
   }
 
-  absl::Status ReadAll() {
-    while (!ended_) CKPTREE_RETURN_IF_ERROR(Read().status());
-    return absl::OkStatus();
-  }
-
   // Those that nobody asks for are counted.
   absl::Status ReadRest() {
     while (!ended_) CKPTREE_RETURN_IF_ERROR(Read(leaves_.end()).status());
@@ -230,12 +225,10 @@ absl::StatusOr<int> RunStat(Session& session) {
     row.Add([&] { return BytesCell(detail.bytes, options->exact_bytes); });
   };
   table.extra = {{"branch", step->info().branch}, {"step", step->step()}};
-  if (options->format == Format::kJson) {
-    // They stand before the rows.
-    CKPTREE_RETURN_IF_ERROR(arrays.ReadAll());
-    table.late_rows = arrays.leaves().end();
-    table.extra["totals"] = TotalsJson(arrays);
-  }
+  table.ending = [&]() -> absl::StatusOr<Json> {
+    CKPTREE_RETURN_IF_ERROR(arrays.ReadRest());
+    return Json::object({{"totals", TotalsJson(arrays)}});
+  };
   if (absl::Status status = session.Print(std::move(table), *options);
       !status.ok()) {
     return status;

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Hot path: per value of a history.
+
+#include "core/engine/leaf_past.h"
+
+#include <span>
+#include <string>
+
+#include "absl/strings/escaping.h"
+#include "base/big_endian.h"
+
+namespace ckptree::internal {
+namespace {
+
+void AppendCut(std::span<const std::int64_t> dims, std::string* cut) {
+  base::AppendBig(static_cast<std::uint32_t>(dims.size()), cut);
+  for (const std::int64_t dim : dims) {
+    base::AppendBig(static_cast<std::uint64_t>(dim), cut);
+  }
+}
+
+// `Box`: with a start and a shape.
+template <typename Box>
+std::uint64_t CutOf(const std::vector<Box>& boxes,
+                    std::span<const std::int64_t> chunk_shape) {
+  if (boxes.empty()) return 0;
+  thread_local std::string cut;
+  cut.clear();
+  for (const Box& box : boxes) {
+    AppendCut(box.start, &cut);
+    AppendCut(box.shape, &cut);
+  }
+  AppendCut(chunk_shape, &cut);
+  return base::ChecksumOf(cut);
+}
+
+}  // namespace
+
+void Describe(const schema::LeafRecord& record, PastValue* value) {
+  value->bytes = record.byte_length;
+  value->since_step = record.since_step;
+  value->digest = schema::ValueDigest(record);
+  value->statistics.reset();
+  for (const Statistics& statistics : record.statistics) {
+    if (!value->statistics.has_value()) value->statistics.emplace();
+    value->statistics->Merge(statistics);
+  }
+  value->cut = record.boxes.empty()
+                   ? 0
+                   : CutOf(record.boxes, record.boxes.back().chunk_shape);
+}
+
+void Describe(const LeafDetail& detail, PastValue* value) {
+  value->bytes = detail.bytes;
+  value->since_step = detail.since_step;
+  value->digest =
+      base::Digest::FromBytes(absl::HexStringToBytes(detail.digest));
+  value->statistics = detail.statistics;
+  value->cut = CutOf(detail.boxes, detail.chunk_shape);
+}
+
+}  // namespace ckptree::internal
