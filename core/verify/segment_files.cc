@@ -191,11 +191,11 @@ absl::StatusOr<SegmentFiles> SegmentFiles::List(const kv::Database& database,
       list.files_[static_cast<std::size_t>(file - files.data())]
           .segments.push_back(list.segments_.size());
     }
-    list.segments_.push_back({std::string(rows->key()),
-                              *fields,
-                              *std::move(row),
-                              file != nullptr,
-                              {}});
+    Segment& segment = list.segments_.emplace_back();
+    segment.key = std::string(rows->key());
+    segment.fields = *fields;
+    segment.row = *std::move(row);
+    segment.has_file = file != nullptr;
   }
   CKPTREE_RETURN_IF_ERROR(rows->status());
   for (std::size_t i = 0; i < files.size(); ++i) {
