@@ -97,7 +97,7 @@ class ObjectStore {
  public:
   virtual ~ObjectStore() = default;
 
-  // The address it was opened by.
+  // The address it was opened by, as PlainAddress() has it.
   virtual const std::string& address() const = 0;
 
   // Creates the object unless it is there: of all who try, one wins. An error
@@ -165,6 +165,10 @@ struct ObjectStoreOptions {
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
     const std::string& address, const ObjectStoreOptions& options,
     const Call& call);
+
+// The one text of all that name the same: without slashes at its end, nor, of a
+// folder, several in a row. What is no address stays as it is.
+std::string PlainAddress(const std::string& address);
 
 // An address as messages may show it: `***` in place of what stands before the
 // `@` of its authority.

@@ -156,7 +156,7 @@ absl::StatusOr<RankMail> DecodeRankMail(std::string_view bytes) {
     return status;
   }
   if (in.kind() < static_cast<std::uint32_t>(MailKind::kOpen) ||
-      in.kind() > static_cast<std::uint32_t>(MailKind::kNotice)) {
+      in.kind() > static_cast<std::uint32_t>(MailKind::kRefused)) {
     return Fault(RecordKind::kRankMail, "its kind is not known");
   }
   RankMail mail;

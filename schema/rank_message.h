@@ -61,6 +61,8 @@ enum class MailKind : std::uint8_t {
   kFailed = 10,
   kTold = 11,    // Coordinator: its answer to a call of a topic, for all ranks.
   kNotice = 12,  // Rank: something of a topic came to it alone.
+  // Rank 0, in no mailbox: it was refused the store.
+  kRefused = 13,
 };
 
 // A record of a mailbox. Which fields count goes by the kind.
@@ -79,8 +81,10 @@ struct RankMail {
   std::string body;        // A plan, a token, or what is told.
   std::uint32_t code = 0;  // absl::StatusCode; 0: OK.
   std::string text;
-  std::uint64_t ordinal = 0;  // Outcome: of the store's newest commit by then;
-  std::vector<std::uint64_t> taken;  // nonces, by rank.
+  // Outcome: of the store's newest commit by then. Refused: when that was, in
+  // nanoseconds since 1970.
+  std::uint64_t ordinal = 0;
+  std::vector<std::uint64_t> taken;  // Outcome: nonces, by rank.
   std::string topic;                 // Told, notice: what it is about,
   std::string call;                  // and which of its questions.
 

@@ -208,7 +208,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenByAddress(
   there.far = cached.segments;
   CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
                            Open(cached.directory, there));
-  engine->address_ = address;
+  engine->address_ = cached.store->address();
   engine->trouble_ = trouble;
   engine->cached_ = std::move(cached);
   return engine;

@@ -23,6 +23,7 @@
 #include "core/ranks/member.h"
 #include "core/ranks/rank_peer.h"
 #include "core/ranks/rank_remote.h"
+#include "core/ranks/refusal.h"
 #include "core/remote/replicator.h"
 #include "core/save/coding_choice.h"
 #include "kv/object_store.h"
@@ -105,6 +106,27 @@ absl::StatusOr<std::shared_ptr<RankRemote>> RemoteOf(
                                       options.job, replicator.era(),
                                       options.deadline);
 }
+
+// The store as rank 0 has it.
+struct OpenForRanks {
+  std::shared_ptr<Engine> engine;
+  std::shared_ptr<RankRemote> remote;  // Null where ranks share the folder.
+
+  static absl::StatusOr<OpenForRanks> Of(const std::string& path,
+                                         const RankOptions& options,
+                                         std::shared_ptr<void> file_system) {
+    OpenForRanks opened;
+    CKPTREE_ASSIGN_OR_RETURN(
+        opened.engine,
+        Engine::Open(path, {.store = options.store,
+                            .file_system = std::move(file_system)}));
+    if (!options.shared_folder) {
+      CKPTREE_ASSIGN_OR_RETURN(opened.remote,
+                               RemoteOf(*opened.engine, options));
+    }
+    return opened;
+  }
+};
 
 // The step of one Begin().
 class Call : public internal::SaveSink {
@@ -263,17 +285,19 @@ absl::StatusOr<RankGroup> internal::RankGroupPeer::Open(
   GroupEnds ends;
   if (options.rank == 0) {
     CKPTREE_RETURN_IF_ERROR(kv::CheckMayWrite(path));
-    CKPTREE_ASSIGN_OR_RETURN(
-        const std::shared_ptr<Engine> engine,
-        Engine::Open(path, {.store = options.store,
-                            .file_system = std::move(file_system)}));
-    Store store = StoreEngine::StoreOf(engine);
-    std::shared_ptr<RankRemote> remote;
-    if (!options.shared_folder) {
-      CKPTREE_ASSIGN_OR_RETURN(remote, RemoteOf(*engine, options));
+    kv::Options kv_options;  // Before the store is open.
+    kv_options.file_system = file_system;
+    absl::StatusOr<OpenForRanks> opened =
+        OpenForRanks::Of(path, options, std::move(file_system));
+    if (!opened.ok()) {
+      TellRefusal(path, options, kv_options, opened.status());
+      return opened.status();
     }
-    ends.coordinator =
-        std::make_shared<Coordinator>(engine.get(), options, std::move(remote));
+    if (options.shared_folder) ForgetRefusal(path, kv_options);
+    const std::shared_ptr<Engine> engine = std::move(opened->engine);
+    Store store = StoreEngine::StoreOf(engine);
+    ends.coordinator = std::make_shared<Coordinator>(engine.get(), options,
+                                                     std::move(opened->remote));
     if (const absl::Status met = ends.coordinator->Meet(); !met.ok()) {
       ends.coordinator->Close();
       return met;

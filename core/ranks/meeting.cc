@@ -38,7 +38,8 @@ Meeting::Meeting(std::string directory, const RankOptions& options,
                  const std::shared_ptr<void>& file_system)
     : directory_(std::move(directory)),
       options_(options),
-      end_(kv::MonotonicNow() + options.open_deadline) {
+      end_(kv::MonotonicNow() + options.open_deadline),
+      refusals_(directory_, options) {
   kv_options_.file_system = file_system;  // Before the store is open.
   if (options_.shared_folder) {
     place_ = FolderOf(kv_options_, directory_, options_.job);
@@ -62,6 +63,7 @@ absl::Status Meeting::FindPlace() {
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<schema::RemoteStore> there,
                            FindRemoteStore(*store_, call));
   if (!there.has_value()) return absl::OkStatus();
+  uuid_ = there->uuid;
   CKPTREE_ASSIGN_OR_RETURN(
       const std::optional<std::uint64_t> era,
       RankRemote::NewestEra(*store_, there->uuid, options_.job));
@@ -87,15 +89,22 @@ absl::StatusOr<CoordinatorMail> Meeting::FindCoordinator() {
         } else if (remote_ != nullptr) {
           break;  // It was swept: a newer one has come.
         }
+        CKPTREE_RETURN_IF_ERROR(Refused());
         if (kv::MonotonicNow() > end_) return wrong.ok() ? Late(&mail) : wrong;
         if (cancelled()) return absl::CancelledError("opening was cancelled");
         backoff.Pause();
       }
     }
+    CKPTREE_RETURN_IF_ERROR(Refused());
     if (kv::MonotonicNow() > end_) return wrong.ok() ? Late(nullptr) : wrong;
     if (cancelled()) return absl::CancelledError("opening was cancelled");
     backoff.Pause();
   }
+}
+
+absl::Status Meeting::Refused() {
+  return refusals_.Look(kv_options_, uuid_.empty() ? nullptr : store_.get(),
+                        uuid_);
 }
 
 absl::StatusOr<bool> Meeting::AwaitWelcome(std::uint64_t nonce,
@@ -139,10 +148,12 @@ absl::Status Meeting::Late(const CoordinatorMail* mail) const {
       options_.shared_folder ? directory_
                              : kv::ShownAddress(options_.store.remote),
       SecondsText(options_.open_deadline), OtherJobs());
-  return absl::DeadlineExceededError(absl::StrCat(
-      where, options_.shared_folder
-                 ? "is it the same folder there?"
-                 : "has it the same remote, and shared_folder = false?"));
+  return absl::DeadlineExceededError(
+      absl::StrCat(where,
+                   options_.shared_folder
+                       ? "is it the same folder there?"
+                       : "has it the same remote, and shared_folder = false?",
+                   refusals_.Before()));
 }
 
 std::string Meeting::OtherJobs() const {

@@ -16,6 +16,7 @@
 #include "core/ranks/coordinator_mail.h"
 #include "core/ranks/mailbox.h"
 #include "core/ranks/rank_remote.h"
+#include "core/ranks/refusal.h"
 #include "kv/object_store.h"
 #include "kv/options.h"
 
@@ -35,7 +36,8 @@ class Meeting {
           const std::shared_ptr<void>& file_system);
 
   // Once a coordinator is there that has as many ranks. What a run of before
-  // left is waited out: it says nothing any more.
+  // left is waited out: it says nothing any more. What rank 0 was refused the
+  // store for since this process began is the error, with its code.
   absl::StatusOr<CoordinatorMail> FindCoordinator();
 
   // The coordinator's word for the process that wrote `hello`; false where it
@@ -53,6 +55,7 @@ class Meeting {
   // Of ranks that share no folder: of the newest coordinator, where one was
   // there. Nothing is in place() before.
   absl::Status FindPlace();
+  absl::Status Refused();
   absl::Status CheckOpen(const schema::RankMail& open) const;
   absl::Status Late(const CoordinatorMail* mail) const;
   // ", but job run-7", where others have been here.
@@ -64,6 +67,8 @@ class Meeting {
   const absl::Time end_;
   kv::Options kv_options_;
   std::shared_ptr<kv::ObjectStore> store_;
+  std::string uuid_;  // Of the store that was found there.
+  RefusalWatch refusals_;
   std::shared_ptr<MailPlace> place_;
   std::shared_ptr<RankRemote> remote_;
 };

@@ -203,6 +203,12 @@ absl::StatusOr<std::optional<std::uint64_t>> RankRemote::NewestEra(
   return newest;
 }
 
+std::string RankRemote::RefusalName(std::string_view uuid,
+                                    const std::string& job) {
+  return absl::StrFormat("%s/attempt/refused-%s/%s", HexOf(uuid), job,
+                         EraText(1));
+}
+
 std::string RankRemote::PartName(std::string_view attempt, std::uint32_t rank,
                                  std::uint64_t nonce) const {
   return absl::StrFormat("%spart/%s/%s", above_, attempt, RankBox(rank, nonce));

@@ -40,6 +40,10 @@ inline constexpr MailPace kPaceOfRequests = {
 //   UUID/attempt/job-JOB/ERA/rank/BOX        that a rank has a mailbox
 //   UUID/attempt/job-JOB/ERA/part/...        what is too large for a record
 //
+// Rank 0 that has no era, as it was refused the store, says so in
+//
+//   UUID/attempt/refused-JOB/1               which each later era may delete
+//
 // Thread-safe.
 class RankRemote : public MailPlace {
  public:
@@ -51,6 +55,8 @@ class RankRemote : public MailPlace {
   // Of the newest coordinator of that job; nothing: none was there.
   static absl::StatusOr<std::optional<std::uint64_t>> NewestEra(
       kv::ObjectStore& store, const std::string& uuid, const std::string& job);
+
+  static std::string RefusalName(std::string_view uuid, const std::string& job);
 
   kv::ObjectStore& store() const { return *store_; }
   const std::string& uuid() const { return uuid_; }

@@ -464,9 +464,11 @@ absl::StatusOr<CacheTurn> AdvanceCache(const CachedStore& cached,
     CKPTREE_ASSIGN_OR_RETURN(const Extent extent, extent_now());
     if (extent.settled()) {
       ChainPoint point = extent.to;
+      // Who waits for what is new hears soon that nobody answers.
+      const kv::Call first = kv::Call::Within(kTimeOfFirstLook);
       CKPTREE_ASSIGN_OR_RETURN(const Standing standing,
                                StandingOf(&point, point == cached.proven->Get(),
-                                          *cached.store, cached.uuid, call));
+                                          *cached.store, cached.uuid, first));
       if (standing == Standing::kForeign) return foreign();
       if (standing == Standing::kNewest) {
         if (point != extent.to) {

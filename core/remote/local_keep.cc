@@ -23,6 +23,7 @@
 #include "core/version/row_scan.h"
 #include "core/version/store_features.h"
 #include "kv/monotonic.h"
+#include "kv/object_store.h"
 #include "schema/keys.h"
 #include "schema/remote_record.h"
 #include "schema/spaces.h"
@@ -93,7 +94,9 @@ absl::StatusOr<std::string> FarElsewhere(const kv::Database& database,
               "%s: %s", schema::DescribeKey(Space::kRecords, key),
               far.status().message()));
         }
-        if (far->address != address) elsewhere = far->address;
+        if (kv::PlainAddress(far->address) != address) {
+          elsewhere = far->address;
+        }
         return absl::OkStatus();
       }));
   return elsewhere;

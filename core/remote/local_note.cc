@@ -22,6 +22,7 @@
 #include "base/status_macros.h"
 #include "kv/conditional_put.h"
 #include "kv/file_system.h"
+#include "kv/object_store.h"
 #include "kv/store_directory.h"
 
 namespace ckptree::internal {
@@ -89,6 +90,7 @@ std::optional<LocalNote> Parse(const std::string& text, std::string* place) {
   for (std::size_t i = kFirstLines + 1; i + 1 < lines.size(); ++i) {
     NotedShips ships;
     if (!ParseShips(lines[i], &ships)) return std::nullopt;
+    ships.address = kv::PlainAddress(ships.address);
     note.ships.push_back(std::move(ships));
   }
   return note;

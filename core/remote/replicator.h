@@ -195,6 +195,7 @@ class Replicator {
   bool holds_nothing_ = false;
   std::uint64_t era_ = 0;
   LocalNote note_;
+  std::string shipped_elsewhere_;  // The address before, where it is another.
   std::vector<std::string> fetched_without_;  // What was damaged there.
   kv::Database* database_ = nullptr;
   const Logger* logger_ = nullptr;

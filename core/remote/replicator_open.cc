@@ -239,9 +239,7 @@ absl::Status Replicator::CheckAddress() {
         "%s/%s",
         directory_, before, store_->address(), directory_, kv::kRemoteName));
   }
-  logger_->Log(LogSeverity::kWarning, "remote",
-               absl::StrFormat("%s was shipped to %s so far, and goes on in %s",
-                               directory_, before, store_->address()));
+  shipped_elsewhere_ = before;
   return absl::OkStatus();
 }
 
@@ -319,6 +317,12 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
   }
   CKPTREE_RETURN_IF_ERROR(database_->BetweenCommits(
       [&](std::uint64_t ordinal) { return TakeOver(ordinal, call); }));
+  if (!shipped_elsewhere_.empty()) {
+    logger_->Log(
+        LogSeverity::kWarning, "remote",
+        absl::StrFormat("%s was shipped to %s so far, and goes on in %s",
+                        directory_, shipped_elsewhere_, store_->address()));
+  }
   const std::stop_token cancelled = remote_trouble_->token();
   if (!is_whole) CKPTREE_RETURN_IF_ERROR(FetchBack(cancelled));
   spares_->Begin(database_, uuid_, logger_, index_->segments());

@@ -21,11 +21,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "kv/conditional_put.h"
@@ -74,6 +76,14 @@ bool IsFolder(const std::string& path) {
   return stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
 }
 
+// Synced where it stands in.
+absl::Status MakeIn(const std::string& path) {
+  if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) {
+    return ErrnoStatus(errno, absl::StrCat("making ", path));
+  }
+  return SyncFolder(ParentOf(path));
+}
+
 // A folder that is not there is made by the first write, in the one above it.
 // What is missing there is not made: a file system that is not mounted would be
 // filled in its absence.
@@ -96,19 +106,6 @@ absl::Status CheckMayBe(const std::string& address, const std::string& path) {
   return absl::OkStatus();
 }
 
-// Makes it, and what is missing of it behind `root`, which is made where the
-// folder above it is there; each is synced where it stands in.
-absl::Status MakeFolders(const std::string& root, const std::string& path) {
-  if (IsFolder(path)) return absl::OkStatus();
-  if (path.size() > root.size()) {
-    CKPTREE_RETURN_IF_ERROR(MakeFolders(root, ParentOf(path)));
-  }
-  if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) {
-    return ErrnoStatus(errno, absl::StrCat("making ", path));
-  }
-  return SyncFolder(ParentOf(path));
-}
-
 absl::Status WriteAll(int fd, std::span<const std::byte> piece,
                       const std::string& what) {
   while (!piece.empty()) {
@@ -123,6 +120,72 @@ absl::Status WriteAll(int fd, std::span<const std::byte> piece,
 absl::Time ModifiedOf(const struct stat& file) {
   return absl::TimeFromTimespec(file.st_mtim);
 }
+
+// The folder of a store that is open may be that of a share. Where this is not
+// mounted any more, nothing is there, or an empty folder of this disk: what was
+// put there would be lost, and what is missing there is not gone.
+//
+// Thread-safe.
+class SharedFolder {
+ public:
+  explicit SharedFolder(std::string path) : path_(std::move(path)) {
+    Check().IgnoreError();
+  }
+  const std::string& path() const { return path_; }
+
+  absl::Status Check() {
+    struct stat now;
+    if (stat(path_.c_str(), &now) != 0) {
+      if (errno != ENOENT && errno != ENOTDIR) {
+        return ErrnoStatus(errno, absl::StrCat("looking at ", path_));
+      }
+      const absl::MutexLock lock(&mu_);
+      if (known_) return IsAway("is not there any more");
+      return absl::OkStatus();  // Nobody has written yet.
+    }
+    const absl::MutexLock lock(&mu_);
+    if (known_ && now.st_dev == device_ && now.st_ino == number_) {
+      return absl::OkStatus();
+    }
+    std::error_code error;
+    if (known_ && std::filesystem::is_empty(path_, error) && !error) {
+      return IsAway("is another folder now, and empty");
+    }
+    known_ = true;
+    device_ = now.st_dev;
+    number_ = now.st_ino;
+    return absl::OkStatus();
+  }
+
+  // Makes a folder below it, and what is missing above that; the folder itself
+  // where it was never there.
+  absl::Status MakeBelow(const std::string& path) {
+    if (IsFolder(path)) return absl::OkStatus();
+    if (path.size() > path_.size()) {
+      CKPTREE_RETURN_IF_ERROR(MakeBelow(ParentOf(path)));
+      return MakeIn(path);
+    }
+    {
+      const absl::MutexLock lock(&mu_);
+      // Another call may have made it just now.
+      if (known_ && !IsFolder(path_)) return IsAway("is not there any more");
+    }
+    CKPTREE_RETURN_IF_ERROR(MakeIn(path_));
+    return Check();
+  }
+
+ private:
+  absl::Status IsAway(const char* how) const {
+    return absl::UnavailableError(
+        absl::StrCat(path_, " ", how, ": is its file system mounted?"));
+  }
+
+  const std::string path_;
+  absl::Mutex mu_;
+  bool known_ ABSL_GUARDED_BY(mu_) = false;
+  dev_t device_ ABSL_GUARDED_BY(mu_) = 0;
+  ino_t number_ ABSL_GUARDED_BY(mu_) = 0;
+};
 
 class FileStore : public ObjectStore {
  public:
@@ -175,6 +238,7 @@ class FileStore : public ObjectStore {
                                        std::span<std::byte> into,
                                        const Call& call) override {
     CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
+    CKPTREE_RETURN_IF_ERROR(folder_.Check());
     const std::string path = PathOf(name);
     const Descriptor file(OpenAt(AT_FDCWD, path, O_RDONLY));
     if (file.get() < 0) {
@@ -197,6 +261,7 @@ class FileStore : public ObjectStore {
   absl::StatusOr<std::optional<ObjectInfo>> Head(const std::string& name,
                                                  const Call& call) override {
     CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
+    CKPTREE_RETURN_IF_ERROR(folder_.Check());
     const std::string path = PathOf(name);
     CKPTREE_RETURN_IF_ERROR(CheckCall(call, absl::StrCat("asking of ", path)));
     struct stat file;
@@ -213,12 +278,14 @@ class FileStore : public ObjectStore {
                                   const std::string& after,
                                   const Call& call) override {
     CKPTREE_RETURN_IF_ERROR(CheckObjectPrefix(prefix));
+    CKPTREE_RETURN_IF_ERROR(folder_.Check());
     std::vector<std::string> names;
     const std::size_t slash = prefix.rfind('/');
     const std::string within =
         slash == std::string::npos ? "" : prefix.substr(0, slash);
-    CKPTREE_RETURN_IF_ERROR(Collect(within.empty() ? folder_ : PathOf(within),
-                                    within, call, &names));
+    CKPTREE_RETURN_IF_ERROR(
+        Collect(within.empty() ? folder_.path() : PathOf(within), within, call,
+                &names));
     std::ranges::sort(names);
     return PageOf(names, prefix, after,
                   [&](const std::string& name) { return Head(name, call); });
@@ -226,6 +293,7 @@ class FileStore : public ObjectStore {
 
   absl::Status Delete(std::span<const std::string> names,
                       const Call& call) override {
+    CKPTREE_RETURN_IF_ERROR(folder_.Check());
     for (const std::string& name : names) {
       CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
       CKPTREE_RETURN_IF_ERROR(CheckCall(call, absl::StrCat("deleting ", name)));
@@ -240,6 +308,7 @@ class FileStore : public ObjectStore {
   absl::StatusOr<std::vector<Upload>> ListUploads(const std::string& prefix,
                                                   const Call& call) override {
     CKPTREE_RETURN_IF_ERROR(CheckObjectPrefix(prefix));
+    CKPTREE_RETURN_IF_ERROR(folder_.Check());
     std::vector<std::string> names;
     const std::string folder = UploadsFolder();
     CKPTREE_RETURN_IF_ERROR(Collect(folder, "", call, &names));
@@ -269,10 +338,10 @@ class FileStore : public ObjectStore {
 
  private:
   std::string PathOf(const std::string& name) const {
-    return absl::StrCat(folder_, "/", name);
+    return absl::StrCat(folder_.path(), "/", name);
   }
   std::string UploadsFolder() const {
-    return absl::StrCat(folder_, "/", kUploads);
+    return absl::StrCat(folder_.path(), "/", kUploads);
   }
   // The names of files are shorter than those of objects may be.
   std::string UploadPath(const Upload& upload) const {
@@ -286,7 +355,8 @@ class FileStore : public ObjectStore {
   absl::Status Write(const std::string& name, const ObjectSource& source,
                      const Call& call, std::string* scratch) {
     CKPTREE_RETURN_IF_ERROR(CheckObjectName(name));
-    CKPTREE_RETURN_IF_ERROR(MakeFolders(folder_, UploadsFolder()));
+    CKPTREE_RETURN_IF_ERROR(folder_.Check());
+    CKPTREE_RETURN_IF_ERROR(folder_.MakeBelow(UploadsFolder()));
     *scratch = UploadPath({name, NewWriteId()});
     const std::string what = absl::StrCat("writing ", PathOf(name));
     absl::Status written = [&]() -> absl::Status {
@@ -305,7 +375,7 @@ class FileStore : public ObjectStore {
       }
       CKPTREE_RETURN_IF_ERROR(CheckCall(call, what));
       if (fsync(file.get()) != 0) return ErrnoStatus(errno, what);
-      return MakeFolders(folder_, ParentOf(PathOf(name)));
+      return folder_.MakeBelow(ParentOf(PathOf(name)));
     }();
     if (!written.ok()) unlink(scratch->c_str());
     return written;
@@ -339,17 +409,15 @@ class FileStore : public ObjectStore {
   }
 
   const std::string address_;
-  const std::string folder_;
+  SharedFolder folder_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenFileStore(
     const std::string& address, const std::string& folder) {
-  std::string path = folder;
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  CKPTREE_RETURN_IF_ERROR(CheckMayBe(address, path));
-  return std::make_unique<FileStore>(address, std::move(path));
+  CKPTREE_RETURN_IF_ERROR(CheckMayBe(address, folder));
+  return std::make_unique<FileStore>(address, folder);
 }
 
 }  // namespace ckptree::kv

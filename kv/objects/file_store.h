@@ -17,7 +17,9 @@ namespace ckptree::kv {
 // where the one above it is missing, too. An object is written under another
 // name, synced, and then linked (PutIfAbsent) or renamed to its own, and the
 // folders above it are synced: what was answered survives a power cut. Files
-// have no write id: it is told from the bytes.
+// have no write id: it is told from the bytes. While the folder is gone, or
+// another one and empty, as of a share that is not mounted, every call is
+// kUnavailable, and makes nothing in its place.
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenFileStore(
     const std::string& address, const std::string& folder);
 

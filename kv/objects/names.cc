@@ -51,6 +51,30 @@ absl::Status CheckParts(std::string_view name, bool whole) {
   return absl::OkStatus();
 }
 
+// "%20", which stands for another byte in a URL of a file.
+bool HasEscape(std::string_view path) {
+  for (std::size_t at = path.find('%'); at != std::string_view::npos;
+       at = path.find('%', at + 1)) {
+    const std::string_view digits = path.substr(at + 1, 2);
+    if (digits.size() == 2 && std::ranges::all_of(digits, [](char c) {
+          return absl::ascii_isxdigit(static_cast<unsigned char>(c));
+        })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Without slashes that name nothing.
+std::string PlainFolder(std::string_view path) {
+  std::string plain;
+  for (const char c : path) {
+    if (c != '/' || !plain.ends_with('/')) plain += c;
+  }
+  while (plain.size() > 1 && plain.ends_with('/')) plain.pop_back();
+  return plain;
+}
+
 }  // namespace
 
 absl::Status CheckObjectName(std::string_view name) {
@@ -137,7 +161,18 @@ absl::StatusOr<ObjectAddress> ParseObjectAddress(const std::string& address) {
           absl::StrCat("the address '", ShownAddress(address),
                        "' names no absolute folder: file:///..."));
     }
-    parsed.path = rest;
+    if (rest.find('\0') != std::string_view::npos) {
+      return absl::InvalidArgumentError(
+          "the address of a folder has no zero byte");
+    }
+    // Whoever writes it would not find what is at the name that it stands for.
+    if (HasEscape(rest)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the address '", address,
+          "' has an escape, as '%20' for a space: the folder is named as it "
+          "is, so write the letter itself"));
+    }
+    parsed.path = PlainFolder(rest);
     return parsed;
   }
   // user:secret@host, ?X-Amz-Signature=: it is not shown.
@@ -166,6 +201,17 @@ absl::StatusOr<ObjectAddress> ParseObjectAddress(const std::string& address) {
     CKPTREE_RETURN_IF_ERROR(CheckObjectName(parsed.path));
   }
   return parsed;
+}
+
+std::string TextOf(const ObjectAddress& address) {
+  std::string text = absl::StrCat(address.scheme, "://", address.place);
+  if (!address.place.empty() && !address.path.empty()) text += '/';
+  return text + address.path;
+}
+
+std::string PlainAddress(const std::string& address) {
+  const absl::StatusOr<ObjectAddress> parsed = ParseObjectAddress(address);
+  return parsed.ok() ? TextOf(*parsed) : address;
 }
 
 }  // namespace ckptree::kv

@@ -47,6 +47,8 @@ struct ObjectAddress {
 // kInvalidArgument, which shows no more of it than the scheme where it could
 // hold a secret.
 absl::StatusOr<ObjectAddress> ParseObjectAddress(const std::string& address);
+// As PlainAddress().
+std::string TextOf(const ObjectAddress& address);
 
 }  // namespace ckptree::kv
 

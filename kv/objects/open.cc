@@ -40,11 +40,12 @@ ObjectStoreWrapper& Wrapper() {
 }
 
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenPlain(
-    const std::string& address,
+    const std::string& given,
     [[maybe_unused]] const ObjectStoreOptions& options,
     [[maybe_unused]] const Call& call) {
   CKPTREE_ASSIGN_OR_RETURN(const ObjectAddress parsed,
-                           ParseObjectAddress(address));
+                           ParseObjectAddress(given));
+  const std::string address = TextOf(parsed);
   if (parsed.scheme == "file") return OpenFileStore(address, parsed.path);
   if (!HasObjectStore(parsed.scheme)) {
     return absl::UnimplementedError(absl::StrCat(

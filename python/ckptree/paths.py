@@ -12,6 +12,8 @@ from ckptree.hints import TypeVar
 
 T = TypeVar("T")
 
+_FOLDER = "file://"
+
 
 def with_parents(directory: str, create: bool, opened: Callable[[], T]) -> T:
     """What `opened` returns; where it makes a store, and the folders above are
@@ -35,16 +37,35 @@ def place_to_read(path: str | os.PathLike[str]) -> str:
     """
     given = os.fsdecode(os.fspath(path))
     if given.startswith(("s3://", "rados://")):
-        return given
+        return plain_address(given)
     # As the engine: only where somebody has asked for it.
     if given.startswith("gs://") and os.environ.get("CKPTREE_GS_ENDPOINT"):
-        return given
+        return plain_address(given)
+    if not given.startswith(_FOLDER + "/"):
+        return local_path(path)
     # A folder that others see, with what a store has shipped there.
-    if given.startswith("file:///") and os.path.isfile(
-        os.path.join(given[len("file://") :], "store")
-    ):
-        return given
-    return local_path(path)
+    if _is_shipped_to(given[len(_FOLDER) :]):
+        return plain_address(given)
+    folder = local_path(path)
+    # The same where the URL has escapes, as pathlib writes it.
+    return plain_address(_FOLDER + folder) if _is_shipped_to(folder) else folder
+
+
+def plain_address(address: str) -> str:
+    """The one text of all that name the same place, as the engine has it.
+
+    >>> plain_address("s3://bucket/lm/"), plain_address("file:///runs//lm/")
+    ('s3://bucket/lm', 'file:///runs/lm')
+    """
+    scheme, mark, place = address.partition("://")
+    if scheme == "file":
+        while "//" in place:
+            place = place.replace("//", "/")
+    return scheme + mark + (place.rstrip("/") or place[:1])
+
+
+def _is_shipped_to(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, "store"))
 
 
 def local_path(path: str | os.PathLike[str]) -> str:

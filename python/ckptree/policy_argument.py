@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ckptree import _engine
 from ckptree.arguments import Kind
-from ckptree.errors import InvalidArgumentError
+from ckptree.errors import Error, InvalidArgumentError, UnsupportedError
 from ckptree.hints import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -40,3 +40,18 @@ def policy_text(name: str, policy: Policy | str | None) -> str | None:
         return engine_policy(policy).text()
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{name}: {error}") from None
+
+
+def rule_text(name: str, policy: Policy | str | None) -> str | None:
+    """The same of a policy that asks no function: InvalidArgumentError, by the
+    name of the option. An open says it, too, which may come much later."""
+    text = policy_text(name, policy)
+    if text is None:
+        return None
+    try:
+        _engine.parse_policy(text).decide([], None)
+    except UnsupportedError:
+        pass  # What a budget keeps is asked of a store.
+    except Error as error:
+        raise InvalidArgumentError(f"{name}: {error}") from None
+    return text

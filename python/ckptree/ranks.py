@@ -67,8 +67,9 @@ class Ranks:
         copies and writes says so, however long that takes.
     open_deadline : float
         Seconds that opening waits for the other ranks, which may start later.
-        Where rank 0 is refused the store, it alone is told why at once; the
-        others wait that long for it.
+        Where rank 0 is refused the store all hear why at once, by its error;
+        but not who starts later than that, nor, without a shared folder, of a
+        `remote` that rank 0 does not reach: these wait that long for it.
     shared_folder : bool
         All ranks see the folder of the store. False: each has a directory of
         its own, as on hosts that share none, and they meet in the store's

@@ -24,6 +24,7 @@ from ckptree.options import (
     takes,
 )
 from ckptree.paths import local_path, place_to_read, with_parents
+from ckptree.paths import plain_address
 from ckptree.policy_argument import POLICY, engine_policy, policy_text
 from ckptree.progress import showing, stopping
 from ckptree.ranks import OF_RANKS, Ranks, check_writes, open_engine, own
@@ -214,6 +215,7 @@ class Store(Reporting, Closing):
         directory = place_to_read(path) if mode == "read" else local_path(path)
         keep = policy_text("local_keep", options["local_keep"])
         options["local_keep"] = keep
+        options["remote"] = plain_address(options["remote"])
 
         def opened() -> _engine.Store:
             looking = was_interrupted(directory)

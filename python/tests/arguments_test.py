@@ -14,6 +14,7 @@ import pytest
 from ckptree import decisions, policies
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
+HAS_JAX = importlib.util.find_spec("jax") is not None
 
 # For each name: what is of a wrong type, and what can never be meant.
 FLAG = ((None, "x", 1, 1.5, []), ())
@@ -73,6 +74,7 @@ ROWS = {
     "latest": ((3, "x", ("x",), (1, "x")), ()),
     "level": ((None, 1), ("x",)),
     "like": ANYTHING,
+    "local_directory": ((3, []), ("s3://bucket/run",)),
     "lock_wait": SECONDS,
     "local_keep": ((3, ["latest(1)"]), ("newest",)),
     "max_saves_in_flight": POSITIVE,
@@ -243,6 +245,9 @@ class Bench:
                 continue
             made = getattr(decisions, name)
             yield f"decisions.{name}", made, self.needed(made)
+        if HAS_JAX:
+            orbax = importlib.import_module("ckptree.orbax")
+            yield "RemoteOptions", orbax.RemoteOptions, {}
         if HAS_TORCH:
             torch = importlib.import_module("ckptree.torch")
             for name in ("save", "load", "resume"):

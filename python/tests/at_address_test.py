@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from ckptree.flax import checkpoints
 from ckptree.orbax.experimental import v1
+from s3_server import served
 
 
 @pytest.fixture(autouse=True)
@@ -26,24 +27,8 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def bucket():
     """One of an S3 that answers like one."""
-    moto = pytest.importorskip("moto.server", reason="moto is not installed")
-    boto3 = pytest.importorskip("boto3", reason="boto3 is not installed")
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL_S3", f"http://{host}:{port}")
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        patch.setenv("AWS_REGION", "us-east-1")
-        client = boto3.client(
-            "s3",
-            endpoint_url=f"http://{host}:{port}",
-            region_name="us-east-1",
-        )
-        client.create_bucket(Bucket="bucket")
-        yield "s3://bucket"
-    server.stop()
+    with served() as server:
+        yield server.address
 
 
 def shipped(folder):
@@ -291,6 +276,23 @@ def test_flax_goes_on_where_a_machine_was_killed(run, cache):
     assert same(checkpoints.restore_checkpoint(run, None), 4)
 
 
+@pytest.mark.parametrize(
+    "save",
+    [checkpoints.save_checkpoint, checkpoints.save_checkpoint_multiprocess],
+)
+def test_flax_keeps_some_steps_in_its_folder(run, cache, save):
+    large = {n: np.random.default_rng(n).bytes(3 << 20) for n in (1, 2)}
+    for step, value in large.items():
+        tree = {"w": np.frombuffer(value, "u1")}
+        save(run, tree, step, keep=5, local_keep="latest(1)")
+    (folder,) = (cache / "ckptree").glob("run-*")
+    with ckptree.open(folder) as store:
+        assert store.info().far_nbytes >= 2 << 20
+    for step, value in large.items():
+        found = checkpoints.restore_checkpoint(run, None, step=step)
+        assert found["w"].tobytes() == value
+
+
 def test_flax_takes_over_addresses_alone(tmp_path):
     for save in (
         checkpoints.save_checkpoint,
@@ -298,8 +300,12 @@ def test_flax_takes_over_addresses_alone(tmp_path):
     ):
         with pytest.raises(ckptree.InvalidArgumentError, match="take_over"):
             save(tmp_path / "run", tree(1), 1, take_over=True)
+        with pytest.raises(ckptree.InvalidArgumentError, match="local_keep is"):
+            save(tmp_path / "run", tree(1), 1, local_keep="all")
         with pytest.raises(TypeError, match="take_over is a bool"):
             save(tmp_path / "run", tree(1), 1, take_over="yes")
+        with pytest.raises(TypeError, match="local_keep is a policy"):
+            save(tmp_path / "run", tree(1), 1, local_keep=3)
     assert not (tmp_path / "run").exists()
 
 

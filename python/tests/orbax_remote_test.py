@@ -9,6 +9,7 @@ import pytest
 
 import ckptree
 import ckptree.orbax as ocp
+from ckptree.orbax.experimental import v1
 
 
 @pytest.fixture(autouse=True)
@@ -117,16 +118,71 @@ def test_a_folder_may_be_named(address, tmp_path):
         assert store.info().shipped_to == address
 
 
+LARGE = {n: np.random.default_rng(n).bytes(3 << 20) for n in (1, 2)}
+
+
+def save_large(manager):
+    for step, value in LARGE.items():
+        tree = {"w": np.frombuffer(value, "u1")}
+        manager.save(step, args=ocp.args.StandardSave(tree))
+
+
+def far_nbytes(directory):
+    with ckptree.open(directory) as store:
+        return store.info().far_nbytes
+
+
+@pytest.mark.parametrize("keep", ["latest(1)", ckptree.Latest(1)])
+def test_its_folder_keeps_some_steps(address, keep):
+    few = ocp.RemoteOptions(local_keep=keep)
+    assert few == ocp.RemoteOptions(local_keep="latest(1)")
+    with ocp.CheckpointManager(address, remote_options=few) as manager:
+        save_large(manager)
+        folder = manager.directory
+    assert far_nbytes(folder) >= 2 << 20
+    with ocp.CheckpointManager(address, remote_options=few) as manager:
+        assert manager.should_save(3)  # It has the folder open by now.
+        for step, value in LARGE.items():
+            assert manager.restore(step)["w"].tobytes() == value
+    every = ocp.RemoteOptions(local_keep="all")
+    with ocp.CheckpointManager(address, remote_options=every) as manager:
+        manager.should_save(3)
+    assert far_nbytes(folder) == 0
+
+
+def test_a_checkpointer_of_v1_has_the_same_options(address, tmp_path):
+    here = ocp.RemoteOptions(
+        local_directory=tmp_path / "scratch", local_keep="latest(1)"
+    )
+    with v1.training.Checkpointer(address, remote_options=here) as checkpointer:
+        for step, value in LARGE.items():
+            checkpointer.save(step, {"w": np.frombuffer(value, "u1")})
+        assert checkpointer.directory == tmp_path / "scratch"
+    assert far_nbytes(tmp_path / "scratch") >= 2 << 20
+
+
 def test_what_goes_with_nothing_is_refused(tmp_path, address):
-    with pytest.raises(ValueError, match="remote_options"):
-        ocp.CheckpointManager(tmp_path / "run", remote_options=HERE)
+    # It says where what was meant is to be given.
+    with pytest.raises(ValueError, match="local_directory='/.*/run'"):
+        ocp.CheckpointManager(str(tmp_path / "run"), remote_options=HERE)
+
+    def mine(step):
+        return True
+
+    for wrong in ("newest", ckptree.KeepIf(mine)):
+        with pytest.raises(ValueError, match="^local_keep: "):
+            ocp.RemoteOptions(local_keep=wrong)
+    for options in ({"local_keep": 3}, {"take_over": 1}):
+        with pytest.raises(TypeError, match=next(iter(options))):
+            ocp.RemoteOptions(**options)
     readers = ocp.CheckpointManagerOptions(read_only=True)
-    with pytest.raises(ValueError, match="take_over"):
-        ocp.CheckpointManager(
-            address,
-            options=readers,
-            remote_options=ocp.RemoteOptions(take_over=True),
-        )
+    for given in ({"take_over": True}, {"local_keep": "all"}):
+        with pytest.raises(ValueError, match="take_over and local_keep"):
+            ocp.CheckpointManager(
+                address,
+                options=readers,
+                remote_options=ocp.RemoteOptions(**given),
+            )
     with pytest.raises(ValueError, match="'gs'"):
         ocp.CheckpointManager("gs://bucket/run")
     with pytest.raises(ValueError, match="^local_directory: s3://b/y: "):

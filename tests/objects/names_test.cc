@@ -2,8 +2,10 @@
 
 #include "kv/objects/names.h"
 
+#include <array>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -30,6 +32,27 @@ TEST(ObjectAddressTest, IsABucketAndAPrefix) {
   EXPECT_EQ(kv::ParseObjectAddress("s3://bucket")->path, "");
   EXPECT_EQ(kv::ParseObjectAddress("rados://pool/space")->path, "space");
   EXPECT_EQ(kv::ParseObjectAddress("file:///a/b")->path, "/a/b");
+}
+
+TEST(ObjectAddressTest, HasOneTextForEachPlace) {
+  for (const auto& [given, plain] : std::vector<std::array<std::string, 2>>{
+           {"s3://bucket/run/", "s3://bucket/run"},
+           {"s3://bucket/", "s3://bucket"},
+           {"rados://pool/space//", "rados://pool/space"},
+           {"file:///a//b/", "file:///a/b"},
+           {"file:///", "file:///"},
+           {"file:///a b/\u00fc/100%/%zz", "file:///a b/\u00fc/100%/%zz"}}) {
+    EXPECT_EQ(kv::PlainAddress(given), plain);
+    EXPECT_EQ(kv::PlainAddress(plain), plain);
+  }
+  // No address: it stays, to be refused as it is.
+  EXPECT_EQ(kv::PlainAddress("s3://bucket//run/"), "s3://bucket//run/");
+}
+
+TEST(ObjectAddressTest, AFolderIsNamedAsItIs) {
+  EXPECT_THAT(kv::ParseObjectAddress("file:///a%20b").status(),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                HasSubstr("file:///a%20b")));
 }
 
 TEST(ObjectAddressTest, HoldsNoSecretAndShowsNone) {

@@ -358,6 +358,39 @@ TEST_F(AddressTest, OneDamageCostsWhatStoodThere) {
   }
 }
 
+// As an open: whoever looks for what is new hears within a minute that nobody
+// answers.
+TEST_F(AddressTest, ALookForWhatIsNewWaitsNoLonger) {
+  RequestCount count;
+  Store store = Write("a", "it");
+  SaveOf(store, 1, 1);
+  ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+  Store reader = Read("it");
+  count.Reset();
+  ASSERT_TRUE(reader.Refresh().ok());
+  EXPECT_FALSE(count.requests().empty());
+  EXPECT_LE(count.longest(), absl::Minutes(1));
+  count.SetHook([](const std::string&) {
+    return absl::UnavailableError("nobody answers");
+  });
+  EXPECT_TRUE(absl::IsUnavailable(reader.Refresh()));
+  count.SetHook(nullptr);
+  ASSERT_TRUE(reader.Refresh().ok());
+}
+
+// All objects go; that the folder itself is gone says that it is not mounted.
+void Empty(const std::string& folder) {
+  const fs::path aside = folder + ".deleted";
+  fs::remove_all(aside);
+  fs::create_directory(aside);
+  std::vector<fs::path> all;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    all.push_back(entry.path());
+  }
+  // Whole folders, as a writer may be making one in them.
+  for (const fs::path& path : all) fs::rename(path, aside / path.filename());
+}
+
 // A prefix that is deleted, or put back, under the process that writes.
 TEST_F(AddressTest, AWriterHearsThatItsObjectsAreGone) {
   for (const std::string how : {"deleted", "put back"}) {
@@ -374,7 +407,7 @@ TEST_F(AddressTest, AWriterHearsThatItsObjectsAreGone) {
     };
     // What is put back is older than its last look.
     for (int step = 3; step <= 16; ++step) ASSERT_TRUE(save(step).ok());
-    fs::remove_all(Folder(how));
+    Empty(Folder(how));
     if (how == "put back") CopyFolder(Folder("kept"), Folder(how));
     // At the latest by the twelfth commit behind it, or the next one.
     absl::Status told;
@@ -384,14 +417,14 @@ TEST_F(AddressTest, AWriterHearsThatItsObjectsAreGone) {
     EXPECT_THAT(std::string(told.message()), HasSubstr("deleted the objects"));
     store.Close().IgnoreError();
     // As it says.
-    fs::remove_all(Folder(how));
+    Empty(Folder(how));
     Store again = Write(how, how);
     ExpectSeed(again, 2, 2);
     ASSERT_TRUE(again.WaitReplicated(kLong).ok());
     Store reader = Read(how);
     ExpectSeed(reader, 2, 2);
     // A close tells it, too.
-    fs::remove_all(Folder(how));
+    Empty(Folder(how));
     EXPECT_TRUE(absl::IsDataLoss(again.Close()));
   }
 }

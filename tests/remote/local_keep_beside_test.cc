@@ -72,18 +72,22 @@ TEST_F(LocalKeepTest, CollectionBesideWhatLeftMergesNothingAroundIt) {
 
 // A share that goes away and comes back, and a folder in its place until then.
 TEST_F(LocalKeepTest, AFolderInPlaceOfTheRemoteGetsNothing) {
-  Store store = Store::Open(Directory(), Remote(LatestN{2})).value();
+  StoreOptions options = Remote(LatestN{2});
+  options.remote_timeout = absl::Milliseconds(100);  // Of its close.
+  Store store = Store::Open(Directory(), options).value();
   for (std::int64_t step = 1; step <= 3; ++step) {
     SaveStep(store, step, kLargeSave);
   }
   ASSERT_TRUE(store.WaitReplicated(kLong).ok());
   Hide();
+  fs::create_directory(Bucket());
   for (std::int64_t step = 4; step <= 9; ++step) {
     SaveStep(store, step, kLargeSave);
     store.WaitReplicated(absl::Milliseconds(200)).IgnoreError();
   }
   store.Close().IgnoreError();
-  fs::remove_all(Bucket());
+  EXPECT_TRUE(fs::is_empty(Bucket()));
+  fs::remove(Bucket());
   Show();
   Store reader = Store::Open(Directory(), ReadOnly()).value();
   ExpectSteps(reader, 1, 9);

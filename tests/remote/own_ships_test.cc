@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -156,6 +157,35 @@ TEST_F(OwnShipsTest, ADirectoryThatWasMovedGoesOn) {
     ExpectStep(store, step, kSmallSave);
   }
   ExpectWhole(store);
+}
+
+TEST_F(OwnShipsTest, TheLogSaysThatItGoesOnElsewhereWhereItDoes) {
+  std::vector<std::string> logged;
+  const auto options = [&](const std::string& folder) {
+    StoreOptions remote = RemoteOptions("file://" + Disk(folder));
+    remote.log = [&](LogSeverity, std::string_view, std::string_view message) {
+      logged.emplace_back(message);
+    };
+    return remote;
+  };
+  for (const std::string name : {"a", "b"}) {
+    absl::StatusOr<Store> store =
+        Store::Open(Disk(name), options("far-" + name));
+    ASSERT_TRUE(store.ok()) << store.status();
+    SaveStep(*store, 1, kSmallSave);
+  }
+  const auto says = ::testing::Contains(HasSubstr("goes on in"));
+  EXPECT_THAT(logged, ::testing::Not(says));
+  const absl::Status refused =
+      Store::Open(Disk("a"), options("far-b")).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(logged, ::testing::Not(says));
+  fs::copy(Disk("far-a"), Disk("moved"), fs::copy_options::recursive);
+  // The same address, whatever slashes it has.
+  ASSERT_TRUE(Store::Open(Disk("a"), options("far-a/")).ok());
+  EXPECT_THAT(logged, ::testing::Not(says));
+  ASSERT_TRUE(Store::Open(Disk("a"), options("moved")).ok());
+  EXPECT_THAT(logged, says);
 }
 
 }  // namespace

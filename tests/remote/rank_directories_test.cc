@@ -280,6 +280,13 @@ TEST_F(RankDirectoriesTest, WhatIsLeftOfARunBeforeGoes) {
   constexpr std::int64_t kLast = 12;
   InFarGroup(2, [](RankGroup& group) { ASSERT_OK(SaveLarge(group, 1)); });
   const auto attempts = [this] { return ObjectsOf(bucket(), "attempt"); };
+  // And of a rank 0 that was refused the store.
+  const std::string uuid =
+      fs::relative(attempts().front(), bucket()).begin()->string();
+  const std::string refused =
+      absl::StrCat(bucket(), "/", uuid, RankRemote::RefusalName("", "another"));
+  fs::create_directories(fs::path(refused).parent_path());
+  fs::copy(attempts().front(), refused);
   const std::vector<fs::path> before = attempts();
   EXPECT_FALSE(before.empty());
   // As of a rank that was stopped, and sends its part once all is over.
@@ -372,6 +379,32 @@ TEST_F(RankDirectoriesTest, WhoDoesNotComeIsNamed) {
   EXPECT_THAT(RankGroup::Open(disk(1), hurried(1)).status(),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
                        HasSubstr("saw no coordinator of job test-1")));
+}
+
+// Rank 0 that is refused what is there says so there.
+TEST_F(RankDirectoriesTest, TheOthersHearWhyRank0IsRefused) {
+  StoreOptions alone = QuietOptions();
+  alone.create_if_missing = true;
+  alone.remote = address();
+  absl::StatusOr<Store> alive = Store::Open(dir_ / "alone", alone);
+  ASSERT_OK(alive);
+  ++life_;
+  OnAll(2, [&](int rank) {
+    EXPECT_THAT(
+        OpenFar(rank, 2).status(),
+        StatusIs(absl::StatusCode::kFailedPrecondition,
+                 AllOf(HasSubstr("may still be training"),
+                       HasSubstr(rank == 0 ? "pid " : "rank 0 (pid "))));
+  });
+  ASSERT_OK(alive->Close());
+  // The same job tries again, and then it is the next one's era.
+  OnAll(2, [&](int rank) {
+    absl::StatusOr<RankGroup> group = OpenFar(rank, 2);
+    ASSERT_OK(group);
+    ASSERT_OK(SaveLarge(*group, 1));
+    EXPECT_OK(group->Close());
+  });
+  ExpectEverywhere({{1, 2}});
 }
 
 // A part by the caller's messages is handed over in the folder.

@@ -57,9 +57,9 @@ struct RankOptions {
   // many times what a request takes, which has no more than this, nor than 20
   // seconds.
   absl::Duration deadline = absl::Minutes(5);
-  // How long Open() waits for the other ranks, which may start much later. Also
-  // where rank 0 was refused the store, which it alone is told: the others
-  // wait as if it had not come.
+  // How long Open() waits for the other ranks, which may start much later.
+  // Where rank 0 is refused the store, the others whose processes had begun by
+  // then are told why at once; a later one waits as if it had not come.
   absl::Duration open_deadline = absl::Minutes(10);
   // Whether all ranks see the folder of the store; the same on all of them.
   // Where they do not, they meet in store.remote: each rank has a directory of
@@ -101,7 +101,8 @@ struct RankOptions {
 class CKPTREE_EXPORT RankGroup {
  public:
   // Opens the store and meets the other ranks; returns on all of them, or fails
-  // on all of them. kDeadlineExceeded names the ranks that did not come, or
+  // on all of them: what rank 0 is refused the store for is the error of all,
+  // by its code. kDeadlineExceeded names the ranks that did not come, or
   // says that no coordinator was seen. kInvalidArgument: rank, world or job is
   // not possible; kFailedPrecondition: the coordinator has others, or that rank
   // is there already. And what Store::Open() returns.

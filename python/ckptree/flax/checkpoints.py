@@ -118,6 +118,7 @@ def save_checkpoint(
     orbax_checkpointer: Any = None,
     *,
     take_over: bool = False,
+    local_keep: Policy | str | None = None,
 ) -> str:
     """Saves `target`, any tree, as step number `step`; returns a name for it.
     Durable when it returns, but with an `async_manager`, or an
@@ -127,9 +128,11 @@ def save_checkpoint(
     `keep_every_n_steps` after the one kept before. InvalidCheckpointError: the
     step is there; `overwrite` replaces it and deletes all later ones.
 
-    `take_over`, of ckptree, at an address: save also where another process
+    Of ckptree, at an address: `take_over` saves also where another process
     wrote there less than ten minutes ago and did not close the store; its saves
-    fail from then on. Without it that is a StateError.
+    fail from then on. Without it that is a StateError. `local_keep`, a policy
+    or its text, says which steps keep their arrays in the folder of this
+    machine, too: as in ckptree.Store.
 
     >>> import numpy as np
     >>> path = save_checkpoint(tmp / "run", {"w": np.ones(2)}, step=3)
@@ -146,11 +149,11 @@ def save_checkpoint(
     items = _items_of(target, orbax_checkpointer)
     name = directory.name(ckpt_dir, prefix, number)
     folder = directory.folder(ckpt_dir, prefix)
-    directory.check_take_over(folder, take_over)
+    of_remote = directory.remote_options(folder, take_over, local_keep)
     directory.check_alone(folder)
     if not directory.is_there(folder):
         directory.check_not_of_flax(ckpt_dir, prefix)
-    store = directory.to_save(folder, take_over)
+    store = directory.to_save(folder, of_remote)
     try:
         store.set_policy(policy)
         handle = _begin(store, number, items, overwrite)
@@ -195,6 +198,7 @@ def save_checkpoint_multiprocess(
     orbax_checkpointer: Any = None,
     *,
     take_over: bool = False,
+    local_keep: Policy | str | None = None,
 ) -> str:
     """As save_checkpoint(), which takes sharded arrays, too; of one process.
 
@@ -215,6 +219,7 @@ def save_checkpoint_multiprocess(
         async_manager,
         orbax_checkpointer,
         take_over=take_over,
+        local_keep=local_keep,
     )
 
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ckptree
-from ckptree.arguments import BOOL
 from ckptree.errors import (
     InvalidArgumentError,
     StoreNotFoundError,
@@ -82,19 +81,24 @@ def check_alone(store: Where) -> None:
         )
 
 
-def check_take_over(store: Where, take_over: bool) -> None:
-    """TypeError, InvalidArgumentError: it is no bool, or not of an address."""
-    if BOOL("take_over", take_over) and not isinstance(store, Address):
-        raise InvalidArgumentError(
-            f"take_over is of an address, as s3://bucket/run, and {store} is "
-            "in a directory: leave it out"
-        )
+def remote_options(
+    store: Where, take_over: bool, local_keep: Any
+) -> RemoteOptions:
+    """TypeError, InvalidArgumentError: they cannot be, or not of an address."""
+    options = RemoteOptions(take_over=take_over, local_keep=local_keep)
+    for name in ("take_over", "local_keep"):
+        if getattr(options, name) and not isinstance(store, Address):
+            raise InvalidArgumentError(
+                f"{name} is of an address, as s3://bucket/run, and {store} is "
+                "in a directory: leave it out"
+            )
+    return options
 
 
-def to_save(store: Where, take_over: bool = False) -> ckptree.Store:
+def to_save(store: Where, of_remote: RemoteOptions) -> ckptree.Store:
     """The store, open to be saved to; it is made where there is none."""
     if isinstance(store, Address):
-        remote = Remote(store, RemoteOptions(take_over=take_over))
+        remote = Remote(store, of_remote)
         options = remote.opening(_processes.DEADLINE)
         return remote.opened(
             lambda: ckptree.Store(remote.directory, **options),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ckptree.errors import NotFoundError, StoreNotFoundError
 from ckptree.orbax import _flax_files
-from ckptree.paths import local_path, place_to_read
+from ckptree.paths import local_path, plain_address, place_to_read
 
 if TYPE_CHECKING:
     from ckptree.step import Step
@@ -80,7 +80,7 @@ def address_of(path: str | os.PathLike[str]) -> Address | None:
     given = os.fspath(path)
     if not isinstance(given, str) or "://" not in given:
         return None
-    found = Address(given.rstrip("/"))
+    found = Address(plain_address(given))
     above = found
     for _ in range(3):
         if "://" in place_to_read(above):

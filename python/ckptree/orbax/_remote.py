@@ -14,13 +14,17 @@ import re
 import shutil
 from typing import TYPE_CHECKING, Any, Callable, Iterator, TypeVar
 
+from ckptree.arguments import BOOL, PATH, TEXT, either, optional
 from ckptree.errors import InvalidArgumentError, StateError
-from ckptree.paths import local_path, place_to_read
+from ckptree.paths import local_path, plain_address, place_to_read
+from ckptree.policy_argument import POLICY, rule_text
 
 if TYPE_CHECKING:
     from ckptree.orbax._processes import Job
 
 T = TypeVar("T")
+
+_LOCAL_KEEP = optional(either(POLICY, TEXT))
 
 # What an open says of a folder of which every commit is in the remote.
 _NOTHING_OF_ITS_OWN = "after this directory was shipped, all of it"
@@ -47,6 +51,19 @@ class RemoteOptions:
     # Write also where another machine wrote less than ten minutes ago and did
     # not close the store: its saves fail from then on.
     take_over: bool = False
+    # Which steps keep their arrays in that folder, by a policy of ckptree or
+    # its text, as "latest(3)": those of all others leave it once they are at
+    # the address, and are read there. "all" brings back all; None: nothing
+    # leaves, and what left stays away.
+    local_keep: Any = None
+
+    def __post_init__(self) -> None:
+        if optional(PATH)("local_directory", self.local_directory) is not None:
+            _local_directory(self.local_directory)  # type: ignore[arg-type]
+        BOOL("take_over", self.take_over)
+        keep = _LOCAL_KEEP("local_keep", self.local_keep)
+        text = rule_text("local_keep", keep)
+        object.__setattr__(self, "local_keep", text)
 
 
 class Remote:
@@ -55,6 +72,7 @@ class Remote:
     def __init__(self, address: str, options: RemoteOptions) -> None:
         self.address = address
         self._take_over = options.take_over
+        self._local_keep = options.local_keep
         self._own = options.local_directory is None
         self.directory = pathlib.Path(
             _usual_directory(address)
@@ -81,6 +99,7 @@ class Remote:
             "durable": "remote",
             "take_over": self._take_over,
             "remote_timeout": timeout,
+            "local_keep": self._local_keep,
         }
 
     def opened(
@@ -121,21 +140,23 @@ def remote_of(
     place = place_to_read(directory)
     given = os.fsdecode(os.fspath(directory))
     if options is not None and given.startswith("file:///"):
-        place = given
+        place = plain_address(given)
     if "://" not in place:
         if options is not None:
             raise InvalidArgumentError(
-                f"remote_options are of an address, as s3://bucket/run, and "
-                f"{given!r} is a directory: leave them out"
+                f"remote_options are of an address, and {given!r} is a "
+                "directory: pass the address, as s3://bucket/run, in its place "
+                f"with RemoteOptions(local_directory={given!r}), or leave them "
+                "out"
             )
         return None
     options = options or RemoteOptions()
     if read_only and options != RemoteOptions():
         raise InvalidArgumentError(
-            "local_directory and take_over are of a manager that saves: leave "
-            "them out, or read_only"
+            "local_directory, take_over and local_keep are of a manager that "
+            "saves: leave them out, or read_only"
         )
-    return Remote(place.rstrip("/"), options)
+    return Remote(place, options)
 
 
 def cache_of(address: str) -> str:

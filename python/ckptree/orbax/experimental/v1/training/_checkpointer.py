@@ -11,6 +11,7 @@ from ckptree.closing import Closing
 from ckptree.orbax import _items
 from ckptree.orbax._manager_arguments import step_number
 from ckptree.orbax._manager_options import CheckpointManagerOptions
+from ckptree.orbax._remote import RemoteOptions
 from ckptree.orbax.checkpoint_manager import CheckpointManager
 from ckptree.orbax.checkpoint_managers import (
     AnySavePolicy,
@@ -50,7 +51,8 @@ if TYPE_CHECKING:
 
 class Checkpointer(Closing):
     """The steps of a training loop, in one store at `directory`: a
-    CheckpointManager under other names.
+    CheckpointManager under other names. `remote_options`, of ckptree: as there,
+    where `directory` is an address.
 
     >>> import ckptree.orbax.experimental.v1 as ocp, numpy as np
     >>> with ocp.training.Checkpointer(tmp / "run") as checkpointer:
@@ -72,6 +74,7 @@ class Checkpointer(Closing):
         cleanup_tmp_directories: bool = False,
         lightweight_initialize: bool = False,
         logger: Any = None,
+        remote_options: RemoteOptions | None = None,
     ) -> None:
         self._context = context or get_context()
         self._context.check()
@@ -109,6 +112,7 @@ class Checkpointer(Closing):
             ),
             metadata=custom_metadata,
             logger=logger,
+            remote_options=remote_options,
         )
 
     @property
