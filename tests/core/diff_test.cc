@@ -17,6 +17,7 @@
 #include "ckptree/history.h"
 #include "ckptree/ranks.h"
 #include "core/engine/difference_pieces.h"
+#include "core/engine/leaf_past.h"
 #include "tests/core/fixture.h"
 
 namespace ckptree::testing {
