@@ -213,9 +213,15 @@ TEST_F(RaceTest, ReadersOfWhatIsDeletedAreToldSo) {
   std::vector<std::jthread> readers;
   const absl::Cleanup end = [&] { done = true; };
   for (int reader = 0; reader < 2; ++reader) readers.emplace_back(look, reader);
-  int fired = 0;
+  int fired = 0, late = 0;
   std::int64_t newest = 1;
   for (int i = 0; i < rounds; ++i) {
+    // One that has opened a step which is removed before it reads.
+    absl::StatusOr<Store> slow = Store::Open(address_, ToRead(QuietOptions()));
+    ASSERT_TRUE(slow.ok()) << slow.status();
+    const std::int64_t old_number = newest;
+    const absl::StatusOr<Step> old = slow->OpenStep(old_number);
+    ASSERT_TRUE(old.ok()) << old.status();
     const int before = deleted;
     const int reads = whole + gone;
     for (int saves = 0; saves < 2; ++saves) {
@@ -238,15 +244,25 @@ TEST_F(RaceTest, ReadersOfWhatIsDeletedAreToldSo) {
     }
     // And somebody has read since then.
     while (whole + gone == reads && wrong == 0) std::this_thread::yield();
+    Bytes bytes(kBytes);
+    const absl::Status read = old->Read("params/w", std::span(bytes));
+    if (read.ok()) {
+      EXPECT_EQ(bytes, RandomBytes(kBytes, old_number));
+    } else {
+      EXPECT_TRUE(IsStepGone(read)) << read;
+      wrong += !IsStepGone(read);
+      ++late;
+    }
     fired += deleted > before;
   }
   done = true;
   readers.clear();
   EXPECT_EQ(fired, rounds);
   EXPECT_GT(whole, 0);
+  EXPECT_TRUE(rounds < 5 || late > 0);
   Tell(absl::StrCat("segments deleted under readers (", deleted.load(),
-                    " deleted, ", whole.load(), " reads whole, ", gone.load(),
-                    " of steps that were gone)"),
+                    " deleted, ", whole.load(), " reads whole, ",
+                    gone.load() + late, " of steps that were gone)"),
        rounds, fired, wrong);
   ASSERT_TRUE(writer->Close().ok());
 }
