@@ -146,6 +146,11 @@ S3Verdict JudgeS3(const HttpAnswer& answer, const std::string& what, S3Of of) {
                                     : "AWS_ACCESS_KEY_ID, AWS_PROFILE and the "
                                       "region"));
   }
+  // Ceph's gateway says it with 403.
+  if (status == 507 || code == "QuotaExceeded") {
+    return Refused(absl::StatusCode::kResourceExhausted, what,
+                   absl::StrCat(status, " ", code, ": the store is full"));
+  }
   if (status == 401 || status == 403) {
     return Refused(absl::StatusCode::kPermissionDenied, what,
                    absl::StrCat(status, code.empty() ? "" : " ", code,
@@ -162,10 +167,6 @@ S3Verdict JudgeS3(const HttpAnswer& answer, const std::string& what, S3Of of) {
                    absl::StrCat("the bucket is in the region '",
                                 answer.Header("x-amz-bucket-region"),
                                 "'; set AWS_REGION"));
-  }
-  if (status == 507 || code == "QuotaExceeded") {
-    return Refused(absl::StatusCode::kResourceExhausted, what,
-                   absl::StrCat(status, " ", code, ": the store is full"));
   }
   // A server without what a header asks for says so each time.
   if (status == 501 && code == "NotImplemented") {

@@ -56,6 +56,11 @@ class RequestCount {
     const std::scoped_lock lock(mu_);
     hook_ = std::move(hook);
   }
+  // Called with the same words when a request was answered, or failed.
+  void SetAnsweredHook(std::function<void(const std::string& what)> hook) {
+    const std::scoped_lock lock(mu_);
+    answered_hook_ = std::move(hook);
+  }
 
   // Called with what a Put is given, before it is sent.
   using PutHook = std::function<void(const std::string& name,
@@ -103,6 +108,18 @@ class RequestCount {
     return hook == nullptr ? absl::OkStatus() : hook(what, call);
   }
 
+  template <typename Answer>
+  Answer Answered(std::string_view kind, const std::string& name,
+                  Answer answer) {
+    std::function<void(const std::string&)> hook;
+    {
+      const std::scoped_lock lock(mu_);
+      hook = answered_hook_;
+    }
+    if (hook != nullptr) hook(std::string(kind) + " " + name);
+    return answer;
+  }
+
   PutHook put_hook() const {
     const std::scoped_lock lock(mu_);
     return put_hook_;
@@ -118,38 +135,45 @@ class RequestCount {
                                               const std::string& write_id,
                                               const kv::Call& call) override {
       if (auto s = count_->Note(call, "create", name); !s.ok()) return s;
-      return store_->PutIfAbsent(name, bytes, write_id, call);
+      return count_->Answered("create", name,
+                              store_->PutIfAbsent(name, bytes, write_id, call));
     }
     absl::Status Put(const std::string& name, const kv::ObjectSource& source,
                      const kv::Call& call) override {
       if (auto s = count_->Note(call, "put", name); !s.ok()) return s;
       if (const PutHook hook = count_->put_hook()) hook(name, source);
-      return store_->Put(name, source, call);
+      return count_->Answered("put", name, store_->Put(name, source, call));
     }
     absl::StatusOr<std::size_t> GetRange(const std::string& name,
                                          std::uint64_t offset,
                                          std::span<std::byte> into,
                                          const kv::Call& call) override {
       if (auto s = count_->Note(call, "get", name); !s.ok()) return s;
-      return store_->GetRange(name, offset, into, call);
+      return count_->Answered("get", name,
+                              store_->GetRange(name, offset, into, call));
     }
     absl::StatusOr<std::optional<kv::ObjectInfo>> Head(
         const std::string& name, const kv::Call& call) override {
       if (auto s = count_->Note(call, "head", name); !s.ok()) return s;
-      return store_->Head(name, call);
+      return count_->Answered("head", name, store_->Head(name, call));
     }
     absl::StatusOr<kv::ObjectPage> List(const std::string& prefix,
                                         const std::string& after,
                                         const kv::Call& call) override {
       if (auto s = count_->Note(call, "list", prefix); !s.ok()) return s;
-      return store_->List(prefix, after, call);
+      return count_->Answered("list", prefix,
+                              store_->List(prefix, after, call));
     }
     absl::Status Delete(std::span<const std::string> names,
                         const kv::Call& call) override {
       for (const std::string& name : names) {
         if (auto s = count_->Note(call, "delete", name); !s.ok()) return s;
       }
-      return store_->Delete(names, call);
+      absl::Status answer = store_->Delete(names, call);
+      for (const std::string& name : names) {
+        answer = count_->Answered("delete", name, std::move(answer));
+      }
+      return answer;
     }
     absl::StatusOr<std::vector<kv::Upload>> ListUploads(
         const std::string& prefix, const kv::Call& call) override {
@@ -172,6 +196,7 @@ class RequestCount {
   absl::Duration longest_;
   CallHook hook_;
   PutHook put_hook_;
+  std::function<void(const std::string&)> answered_hook_;
 };
 
 }  // namespace ckptree::testing

@@ -285,6 +285,30 @@ TEST_F(S3FaultTest, AnErrorThatLastsIsTold) {
   EXPECT_GE(proxy_.fired(), 2);
 }
 
+// So long is waited, and not asked again before.
+TEST_F(S3FaultTest, WhatRetryAfterAsksForIsWaited) {
+  proxy_.Arm(Fault::kAnswer, "GET", 1000,
+             "HTTP/1.1 503 Slow Down\r\nRetry-After: 3600\r\n"
+             "Content-Length: 0\r\n\r\n");
+  std::byte into[10];
+  // Without it there are two requests by then: see above.
+  const absl::Status status =
+      store_->GetRange("a", 0, into, kv::Call::Within(absl::Seconds(1)))
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_EQ(proxy_.fired(), 1);
+}
+
+TEST_F(S3FaultTest, AQuotaThatIsUsedUpIsNamed) {
+  proxy_.Arm(Fault::kAnswer, "PUT", 1,
+             "HTTP/1.1 403 Forbidden\r\nContent-Length: 41\r\n\r\n"
+             "<Error><Code>QuotaExceeded</Code></Error>");
+  const absl::Status status = store_->Put("a", PatternSource(10, 0), Soon());
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is full"));
+  EXPECT_EQ(proxy_.fired(), 1);
+}
+
 TEST_F(S3FaultTest, ExpiredCredentialsAreAskedForAgain) {
   const std::string key = Environment("AWS_ACCESS_KEY_ID");
   const std::string secret = Environment("AWS_SECRET_ACCESS_KEY");

@@ -19,9 +19,9 @@ PROGRAM finds in its environment what the tests are about:
   CKPTREE_TEST_CEPH_CONF  the cluster's ceph.conf (ceph)
   CKPTREE_TEST_POOL       a pool that is there (ceph)
   CKPTREE_TEST_OSD_PID    the process of the OSD (ceph)
-  CKPTREE_TEST_PIDS       a folder with the files osd and radosgw (ceph): the
-                          process of each, which is started again where PROGRAM
-                          kills it
+  CKPTREE_TEST_PIDS       a folder with the files mon, osd and radosgw (ceph):
+                          the process of each, which is started again where
+                          PROGRAM kills it
   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION
 
 The exit code is that of PROGRAM; 77, with the reason printed, where the servers
@@ -83,6 +83,7 @@ objecter_tick_interval = 0.5
 mon_data = {folder}/mon
 [osd]
 osd_data = {folder}/osd
+osd_heartbeat_interval = 1
 [client]
 rgw_data = {folder}/rgw
 rgw_enable_usage_log = false
@@ -235,7 +236,7 @@ def start_ceph(servers):
   wait_for_http(rgw_port, gateway, log)
   pids = os.path.join(folder, "pids")
   os.mkdir(pids)
-  for name in ("osd", "radosgw"):
+  for name in ("mon", "osd", "radosgw"):
     servers.keep(name, pids)
   return rgw_port, {"CKPTREE_TEST_CEPH_CONF": conf, "CKPTREE_TEST_POOL": POOL,
                     "CKPTREE_TEST_OSD_PID": str(server.pid),

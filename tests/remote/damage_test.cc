@@ -93,6 +93,13 @@ bool Silent(const std::string& wrong) {
 TEST_F(RemoteDamageTest, IsFoundOrDoesNotMatter) {
   ASSERT_EQ(Judge(), "");
   ASSERT_GE(objects_.size(), 7);
+  for (const char* kind : {"/segment/", "/commit/", "/index/"}) {
+    int found = 0;
+    for (const auto& [name, bytes] : objects_) {
+      found += absl::StrContains(name, kind);
+    }
+    ASSERT_GT(found, 0) << kind;
+  }
   FaultRandom random(TrialSeed());
   const int flips = StoreKind() == "file" ? Scaled(10) : ScaledWithServers(10);
   int trials = 0, refused = 0, unharmed = 0, silent = 0;

@@ -146,6 +146,10 @@ class FetchBackFaultTest : public ::testing::Test {
     }
     EXPECT_LT(n, 1000u);
     EXPECT_GT(fired, 3);
+    absl::PrintF(
+        "trial remote, file, fetching back, mode %d, error %d: %d trials, %d "
+        "fired, 0 lost\n",
+        static_cast<int>(mode), error, fired, fired);
   }
 
  private:

@@ -4,6 +4,7 @@
 // kept or removed: what it was told is there is read by a machine that has
 // nothing else.
 
+#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -128,6 +129,42 @@ TEST_F(RemoteKillTest, ATrainerKilledAtItsRequests) {
   }
 }
 
+// The same where no proxy can stand between, of all requests of its life:
+// before it sends one, while it does, and when it was answered.
+TEST_F(RemoteKillTest, ATrainerKilledAtItsOwnRequests) {
+  if (StoreKind() == "s3") GTEST_SKIP() << "through a proxy, above";
+  struct Kind {
+    AtRequest::Act act;
+    const char* name;
+  };
+  const int lives = StoreKind() == "file" ? Scaled(60) : ScaledWithServers(60);
+  for (const Kind kind :
+       {Kind{AtRequest::Act::kDies, "killed before a request"},
+        Kind{AtRequest::Act::kSays, "killed in a request"},
+        Kind{AtRequest::Act::kDiesBehind, "killed behind a request"}}) {
+    int fired = 0, lost = 0, removed = 0;
+    for (int life = 0; life < lives; ++life) {
+      if (life % kLivesOfAStore == 0) Begin();
+      {
+        Trainer trainer(disk_, address_, "", Next(), /*keep=*/false,
+                        {.act = kind.act,
+                         .number = 1 + (life * 7) % (2 * kRequestsOfALife)});
+        ASSERT_TRUE(trainer.HearUntilItCame(&told_)) << trainer.failed();
+        trainer.End(&told_);
+        EXPECT_EQ(trainer.failed(), "");
+        ++fired;
+      }
+      lost += Lost(kind.name);
+      if (life % 2 == 1) {
+        NewDisk();
+        ++removed;
+      }
+    }
+    Tell(absl::StrCat(kind.name, " (", removed, " disks removed)"), lives,
+         fired, lost);
+  }
+}
+
 // At any moment.
 TEST_F(RemoteKillTest, ATrainerKilledAtAnyMoment) {
   FaultRandom random(TrialSeed());
@@ -174,7 +211,8 @@ class ServerKillTest : public RemoteKillTest {
     const int trials = ScaledWithServers(50);
     int fired = 0;
     Begin();
-    Trainer trainer(disk_, address_, "", Next());
+    // Segments leave its disk, too.
+    Trainer trainer(disk_, address_, "", Next(), /*keep=*/true);
     const auto one_more = [&] {
       const std::size_t before = told_.acknowledged.size();
       while (told_.acknowledged.size() == before) {
@@ -190,10 +228,14 @@ class ServerKillTest : public RemoteKillTest {
       // What was on its way may still be acknowledged; of three more, some were
       // asked for after that.
       for (int more = 0; more < 3; ++more) one_more();
+      // Where nobody needs it at once it may still be starting.
+      const absl::Time until = absl::Now() + kLong;
+      while (pid() == victim && absl::Now() < until) sched_yield();
       fired += pid() != victim;
     }
     trainer.End(&told_);
     EXPECT_EQ(trainer.failed(), "");
+    EXPECT_GT(trainer.left(), 0);
     EXPECT_EQ(fired, trials);
     Tell(absl::StrCat(server, " killed and restarted"), trials, fired,
          Lost(server));
@@ -203,6 +245,11 @@ class ServerKillTest : public RemoteKillTest {
 TEST_F(ServerKillTest, AGatewayKilledUnderATrainer) {
   if (StoreKind() != "s3") GTEST_SKIP() << "of S3 alone";
   KillUnderATrainer("radosgw");
+}
+
+// Who has a connection goes on without a monitor, and asks the next one.
+TEST_F(ServerKillTest, AMonitorKilledUnderATrainer) {
+  KillUnderATrainer("mon");
 }
 
 // Ten seconds each: a test of its own, with the label `long`.

@@ -3,6 +3,7 @@
 // What else goes on while segments leave a disk, or since: readers, a verify,
 // collection, forks, other directories, a remote that goes away.
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -15,11 +16,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "ckptree/ckptree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/fixture.h"
+#include "tests/fault/scale.h"
 #include "tests/remote/fixture.h"
 #include "tests/remote/local_keep_fixture.h"
 
@@ -208,6 +211,64 @@ TEST_F(LocalKeepTest, AVerifyBesideItMeetsNoDamage) {
   ExpectSteps(store, 1, 12);
   ASSERT_TRUE(store.Close().ok());
   EXPECT_LT(BytesHere(), 3 * kLargeSave / 2);
+}
+
+// Which steps live is another thing than which are here, and changes beside it.
+TEST_F(LocalKeepTest, APolicyThatIsSetBesideIt) {
+  const int saves = std::max(20, Scaled(50));
+  int sets = 0, removed = 0;
+  {
+    Store store = Store::Open(Directory(), Remote()).value();
+    std::atomic<bool> done = false;
+    std::jthread sets_policies([&] {
+      while (!done) {
+        const absl::Status set = sets % 3 == 0 ? store.SetPolicy(LatestN{2})
+                                 : sets % 3 == 1
+                                     ? store.SetPolicy(LatestN{6})
+                                     : store.SetPolicy(PreserveAll{});
+        ASSERT_TRUE(set.ok()) << set;
+        ++sets;
+      }
+    });
+    for (std::int64_t step = 1; step <= saves; ++step) {
+      SaveStep(store, step, kLargeSave);
+      if (step % 5 == 0) {
+        ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+      }
+      if (step % 7 == 0) {
+        const auto gone = store.ApplyPolicy();
+        ASSERT_TRUE(gone.ok()) << gone.status();
+      }
+    }
+    done = true;
+    sets_policies.join();
+    ASSERT_TRUE(store.SetPolicy(LatestN{6}).ok());
+    ASSERT_TRUE(store.ApplyPolicy().ok());
+    ASSERT_TRUE(store.Close().ok());
+  }
+  EXPECT_GT(sets, 0);
+  Store here = Store::Open(Directory(), ReadOnly()).value();
+  Store there = Store::Open(Address(), ReadOnly()).value();
+  const std::vector<std::int64_t> steps = StepsOf(here);
+  EXPECT_EQ(StepsOf(there), steps);
+  ASSERT_FALSE(steps.empty());
+  EXPECT_EQ(steps.back(), saves);
+  removed = saves - static_cast<int>(steps.size());
+  EXPECT_GT(removed, 0);
+  for (const std::int64_t step : steps) {
+    ExpectStep(here, step, kLargeSave);
+    ExpectStep(there, step, kLargeSave);
+  }
+  ExpectWhole(here);
+  ExpectWhole(there);
+  EXPECT_FALSE(FarRows().empty());
+  Hide();
+  Store alone = Store::Open(Directory(), ReadOnly()).value();
+  ExpectStep(alone, saves, kLargeSave);
+  absl::PrintF(
+      "trial remote, file, local_keep, policies set beside it: %d trials, %d "
+      "fired, 0 lost (set %d times, %d steps removed)\n",
+      saves, std::min(saves, sets), sets, removed);
 }
 
 // A branch from a step of which the arrays have left.

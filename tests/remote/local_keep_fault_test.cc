@@ -183,9 +183,9 @@ class LocalKeepFaultTest : public ::testing::Test {
     EXPECT_GT(gone, 0);
     EXPECT_GT(stayed, 0);
     absl::PrintF(
-        "trial local_keep, mode %d, error %d: %d fired, %d behind a "
-        "drop, 0 lost\n",
-        static_cast<int>(mode), error, fired, gone);
+        "trial remote, file, local_keep, mode %d, error %d: %d trials, %d "
+        "fired, 0 lost (%d behind a drop)\n",
+        static_cast<int>(mode), error, fired, fired, gone);
   }
 
  private:

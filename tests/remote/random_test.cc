@@ -96,6 +96,7 @@ void Live(const Life& life, ModelDriver driver, const TrialPipe& pipe) {
     pipe.Say("DONE");
     if (random.OneIn(8) && !wait()) return;
   }
+  if (executor.store().Info().far_bytes > 0) pipe.Say("FAR");
   if (life.end == End::kDies) {
     pipe.Say("DIES");
     kill(getpid(), SIGKILL);
@@ -132,6 +133,7 @@ struct Totals {
   int read = 0;
   int lost = 0;    // Disks, and each was taken over.
   int behind = 0;  // Of these, those of which the remote lacked something.
+  int far = 0;     // Lives in which segments had left the disk.
 };
 
 class RemoteRandomTest : public ObjectStoreTest {
@@ -177,6 +179,8 @@ std::optional<std::string> RemoteRandomTest::Hear(const TrialResult& result,
       there_.push_back(driver_.state());
     } else if (line == "THERE" || line == "CLOSED") {
       acknowledged(driver_.state());
+    } else if (line == "FAR") {
+      ++totals_->far;
     } else if (line == "DIES") {
       between = true;
     } else if (line.starts_with("SAVED ") || line == "DONE") {
@@ -245,7 +249,11 @@ std::optional<std::string> RemoteRandomTest::Play(std::uint64_t seed,
     life.options.durable = durable;
     life.options.take_over = true;
     // What is dead there goes at once, or not at all.
-    if (random.OneIn(2)) life.options.remote_grace = absl::ZeroDuration();
+    if (random.OneIn(2)) {
+      life.options.remote_grace = absl::ZeroDuration();
+    } else if (random.OneIn(2)) {
+      life.options.local_keep = LatestN{1};
+    }
     life.allowed = lost ? there_ : here_;
     const bool last = done_ >= kOperationsOfAnEpisode;
     life.operations = last ? 0 : 1 + random.Int(kOperationsOfALife);
@@ -294,14 +302,16 @@ void RemoteRandomTest::Run(Durable durable) {
   absl::PrintF(
       "trial remote, %s, random operations, durable %s: %d operations, %d "
       "saves committed, %d deaths in an operation, %d between two, %d looks by "
-      "address, %d disks lost and taken over (%d behind the disk): all equal\n",
+      "address, %d disks lost and taken over (%d behind the disk), %d lives of "
+      "which segments had left the disk: all equal\n",
       StoreKind(), where, totals.operations, totals.committed, totals.deaths,
-      totals.crashes, totals.read, totals.lost, totals.behind);
+      totals.crashes, totals.read, totals.lost, totals.behind, totals.far);
   EXPECT_GT(totals.committed, 0);
   EXPECT_GT(totals.crashes, 0);
   EXPECT_GT(totals.lost, 0);
   if (totals.operations >= 1000) {
     EXPECT_GT(totals.deaths, 5);
+    EXPECT_GT(totals.far, 0);
   }
 }
 

@@ -11,19 +11,26 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/require.h"
 #include "tests/core/fixture.h"
+#include "tests/objects/counting_store.h"
 
 namespace ckptree::testing {
 namespace {
@@ -36,21 +43,85 @@ void Say(const std::string& line) {
   if (write(STDOUT_FILENO, text.data(), text.size()) < 0) std::abort();
 }
 
-StoreOptions TrainerOptions(const std::string& address) {
+// As an argument of the program.
+std::string TextOf(bool keep, const AtRequest& at) {
+  return absl::StrCat(keep ? 1 : 0, ",", static_cast<int>(at.act), ",", at.kind,
+                      ",", at.part, ",", at.number);
+}
+
+std::optional<AtRequest> AtRequestOf(const std::string& text, bool* keep) {
+  const std::vector<std::string> words = absl::StrSplit(text, ',');
+  AtRequest at;
+  int act = 0;
+  if (words.size() != 5 || !absl::SimpleAtoi(words[1], &act) ||
+      !absl::SimpleAtoi(words[4], &at.number)) {
+    return std::nullopt;
+  }
+  *keep = words[0] == "1";
+  at.act = static_cast<AtRequest::Act>(act);
+  at.kind = words[2];
+  at.part = words[3];
+  return at;
+}
+
+// Watches all requests of this process.
+class RequestWatch {
+ public:
+  explicit RequestWatch(const AtRequest& at) : at_(at), left_(at.number) {
+    requests_.SetHook([this](const std::string& what) {
+      if (!IsBehind() && IsIt(what)) Meet(what);
+      return absl::OkStatus();
+    });
+    requests_.SetAnsweredHook([this](const std::string& what) {
+      if (IsBehind() && IsIt(what)) Meet(what);
+    });
+  }
+
+ private:
+  bool IsBehind() const {
+    return at_.act == AtRequest::Act::kDiesBehind ||
+           at_.act == AtRequest::Act::kStopsBehind;
+  }
+  bool IsStopped() const {
+    return at_.act == AtRequest::Act::kStops ||
+           at_.act == AtRequest::Act::kStopsBehind;
+  }
+  bool IsIt(const std::string& what) {
+    return absl::StartsWith(what, at_.kind) &&
+           absl::StrContains(what, at_.part) && --left_ == 0;
+  }
+  void Meet(const std::string& what) const {
+    Say(absl::StrCat("AT ", what));
+    if (at_.act == AtRequest::Act::kSays) return;
+    kill(getpid(), IsStopped() ? SIGSTOP : SIGKILL);
+  }
+
+  const AtRequest at_;
+  std::atomic<int> left_;
+  RequestCount requests_;
+};
+
+StoreOptions TrainerOptions(const std::string& address, bool keep) {
   StoreOptions options = QuietOptions();
   options.remote = address;
   options.durable = Durable::kRemote;
   options.take_over = true;
   options.remote_timeout = kLong;
   // Of every other store the disks keep the newest step alone.
-  if ((address.back() - '0') % 2 == 0) options.local_keep = LatestN{1};
+  if (keep || (address.back() - '0') % 2 == 0) {
+    options.local_keep = LatestN{1};
+    options.log = [](LogSeverity, std::string_view, std::string_view message) {
+      if (message.find("left the disk") != message.npos) Say("LEFT");
+    };
+  }
   return options;
 }
 
 }  // namespace
 
 std::size_t BytesOfStep(std::int64_t step) {
-  return step % 3 == 0 ? std::size_t{300} << 10 : std::size_t{2} << 10;
+  // A save of less than 1 MiB has its blocks in rows.
+  return step % 3 == 0 ? std::size_t{1100} << 10 : std::size_t{2} << 10;
 }
 
 SaveHandle StartStep(Store& store, std::int64_t step) {
@@ -121,15 +192,20 @@ std::string DirectoryFault(const std::string& directory,
 }
 
 Trainer::Trainer(const std::string& directory, const std::string& address,
-                 const std::string& endpoint, std::int64_t first) {
+                 const std::string& endpoint, std::int64_t first, bool keep,
+                 const AtRequest& at_request) {
   int ends[2];
   base::Require(pipe2(ends, O_CLOEXEC) == 0, "a pipe");
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  std::vector<std::string> words = {"/proc/self/exe", kTrainer,
-                                    directory,        address,
-                                    endpoint,         absl::StrCat(first)};
+  std::vector<std::string> words = {"/proc/self/exe",
+                                    kTrainer,
+                                    directory,
+                                    address,
+                                    endpoint,
+                                    absl::StrCat(first),
+                                    TextOf(keep, at_request)};
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -155,6 +231,8 @@ bool Trainer::Take(const std::string& line, Told* told) {
   std::int64_t step = 0;
   if (word == "OPEN") opened_ = true;
   if (word == "FAIL") failed_ = rest;
+  if (word == "AT") at_ = rest;
+  left_ += word == "LEFT" ? 1 : 0;
   if (word == "ASK" && absl::SimpleAtoi(rest, &step)) told->asked.insert(step);
   if (word == "ACK" && absl::SimpleAtoi(rest, &step)) {
     told->acknowledged.insert(step);
@@ -181,6 +259,14 @@ bool Trainer::Hear(absl::Duration patience, Told* told) {
   }
 }
 
+bool Trainer::HearUntilItCame(Told* told) {
+  constexpr int kLines = 1000;
+  for (int lines = 0; !came(); ++lines) {
+    if (lines == kLines || !Hear(kLong, told)) return false;
+  }
+  return true;
+}
+
 void Trainer::End(Told* told) {
   if (pid_ == 0) return;
   kill(pid_, SIGKILL);
@@ -191,13 +277,26 @@ void Trainer::End(Told* told) {
   pid_ = 0;
 }
 
+bool Trainer::AwaitStopped() const {
+  int status = 0;
+  return waitpid(pid_, &status, WUNTRACED) == pid_ && WIFSTOPPED(status);
+}
+
+void Trainer::Continue() const { kill(pid_, SIGCONT); }
+
 int TrainerMain(int argc, char** argv) {
-  if (argc != 6 || std::string(argv[1]) != kTrainer) return -1;
+  if (argc != 7 || std::string(argv[1]) != kTrainer) return -1;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const std::string directory = argv[2], address = argv[3];
   if (argv[4][0] != '\0') setenv("AWS_ENDPOINT_URL_S3", argv[4], 1);
   std::int64_t step = std::atoll(argv[5]);
-  absl::StatusOr<Store> store = Store::Open(directory, TrainerOptions(address));
+  bool keep = false;
+  const std::optional<AtRequest> at = AtRequestOf(argv[6], &keep);
+  base::Require(at.has_value(), "what it meets at a request");
+  std::optional<RequestWatch> watch;
+  if (at->act != AtRequest::Act::kNothing) watch.emplace(*at);
+  absl::StatusOr<Store> store =
+      Store::Open(directory, TrainerOptions(address, keep));
   if (!store.ok()) {
     Say(absl::StrCat("FAIL ", store.status().ToString()));
     return 1;

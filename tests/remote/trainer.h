@@ -41,13 +41,33 @@ std::string RemoteFault(const std::string& address, const Told& told,
 std::string DirectoryFault(const std::string& directory,
                            const std::string& cache);
 
+// What a trainer meets at one of its requests.
+struct AtRequest {
+  enum class Act {
+    kNothing,
+    kDies,         // Before it is sent.
+    kDiesBehind,   // When it was answered.
+    kSays,         // It is sent as soon as the line was written.
+    kStops,        // Before it is sent, by SIGSTOP.
+    kStopsBehind,  // When it was answered, likewise.
+  };
+  Act act = Act::kNothing;
+  // Of those that begin with `kind` ("get", "put", "create", "head", "") and
+  // have `part` in their name.
+  std::string kind = {};
+  std::string part = {};
+  int number = 1;  // Which of these, from 1 on.
+};
+
 // The program itself, started again: main() gives its arguments to
 // TrainerMain() where they are a trainer's. Confined to one thread.
 class Trainer {
  public:
-  // Saves steps from `first` on, each acknowledged by the remote.
+  // Saves steps from `first` on, each acknowledged by the remote. `keep`: its
+  // disk keeps the newest step alone.
   Trainer(const std::string& directory, const std::string& address,
-          const std::string& endpoint, std::int64_t first);
+          const std::string& endpoint, std::int64_t first, bool keep = false,
+          const AtRequest& at_request = {});
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
@@ -56,11 +76,22 @@ class Trainer {
   // Reads one more line, and keeps what it tells; false at its end, or where
   // nothing was said for so long.
   bool Hear(absl::Duration patience, Told* told);
+  // Hears it until it comes to its request; false where it ended before, or
+  // saved hundreds of steps.
+  bool HearUntilItCame(Told* told);
   // Kills it unless that was done, hears the rest of it.
   void End(Told* told);
   // The last thing that it said went wrong.
   const std::string& failed() const { return failed_; }
   bool opened() const { return opened_; }
+  // Whether it came to that request; it is at `at()`, "get NAME" and the like.
+  bool came() const { return !at_.empty(); }
+  const std::string& at() const { return at_; }
+  // How often it said that segments had left its disk.
+  int left() const { return left_; }
+  // Waits until SIGSTOP has stopped it; false where it ended instead.
+  bool AwaitStopped() const;
+  void Continue() const;
 
  private:
   bool Take(const std::string& line, Told* told);
@@ -70,6 +101,8 @@ class Trainer {
   bool opened_ = false;
   std::string heard_;
   std::string failed_;
+  std::string at_;
+  int left_ = 0;
 };
 
 // The exit code of a trainer, or -1 where the arguments are no trainer's.

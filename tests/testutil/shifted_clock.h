@@ -18,6 +18,8 @@ namespace ckptree::testing {
 
 // Added to the wall clock of this process.
 inline std::atomic<std::int64_t> clock_offset_seconds{0};
+// And to the clock that counts while the machine sleeps.
+inline std::atomic<std::int64_t> boot_offset_seconds{0};
 
 }  // namespace ckptree::testing
 
@@ -25,6 +27,9 @@ extern "C" int clock_gettime(clockid_t clock, timespec* now) noexcept {
   const long result = syscall(SYS_clock_gettime, clock, now);
   if (result == 0 && clock == CLOCK_REALTIME) {
     now->tv_sec += ckptree::testing::clock_offset_seconds.load();
+  }
+  if (result == 0 && clock == CLOCK_BOOTTIME) {
+    now->tv_sec += ckptree::testing::boot_offset_seconds.load();
   }
   return static_cast<int>(result);
 }
