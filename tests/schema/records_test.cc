@@ -194,13 +194,13 @@ TEST(RecordsTest, GoldenBytes) {
 
 TEST(RecordsTest, MailIsOfAKnownKind) {
   RankMail mail = SampleTold();
-  for (int kind = 1; kind <= 12; ++kind) {
+  for (int kind = 1; kind <= 13; ++kind) {
     mail.kind = static_cast<MailKind>(kind);
     const auto read = DecodeRankMail(EncodeRankMail(mail));
     ASSERT_TRUE(read.ok()) << kind;
     EXPECT_EQ(*read, mail);
   }
-  for (const int kind : {0, 13}) {
+  for (const int kind : {0, 14}) {
     mail.kind = static_cast<MailKind>(kind);
     const absl::Status status = DecodeRankMail(EncodeRankMail(mail)).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);

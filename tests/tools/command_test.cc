@@ -219,6 +219,9 @@ TEST_F(CommandTest, RangesAreCountedFromTheEnd) {
   EXPECT_EQ(Ask({"log", "-0..-1"}).code, 2);
   EXPECT_EQ(Ask({"log", "-9..-1"}).code, 3);
   EXPECT_THAT(Ask({"show", "-2..-1"}).err, HasSubstr("a range of steps"));
+  // One step is not counted so: it may be what a script has computed.
+  EXPECT_EQ(Ask({"show", "--", "-1"}).code, 2);
+  EXPECT_EQ(Ask({"rm", "-y", "--", "-1"}).code, 2);
   // What comes behind one is a word of its own, for completion, too.
   EXPECT_THAT(Out({"__complete", "--", "diff", "-C", store(), "-2..-1", "--v"}),
               HasSubstr("--values"));

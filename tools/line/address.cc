@@ -3,7 +3,6 @@
 #include "tools/line/address.h"
 
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,35 +42,14 @@ std::size_t EndOfRev(std::string_view text) {
   return end;
 }
 
-// "latest~1" of "-2", also behind a branch: steps have no minus. Nothing of all
-// else.
-std::optional<StepSelector> FromEnd(std::string_view text) {
-  StepSelector selector = Latest();
-  if (const std::size_t slash = text.find('/');
-      slash != text.npos && IsBranchName(text.substr(0, slash))) {
-    selector.branch = std::string(text.substr(0, slash));
-    text.remove_prefix(slash + 1);
-  }
-  if (text.size() < 2 || text[0] != '-' ||
-      text.find_first_not_of("0123456789", 1) != text.npos ||
-      !absl::SimpleAtoi(std::string(text.substr(1)), &selector.back) ||
-      selector.back < 1) {
-    return std::nullopt;
-  }
-  --selector.back;
-  return selector;
-}
-
 absl::StatusOr<StepSelector> ParseRev(std::string_view text) {
   if (text.empty()) return Latest();
-  if (std::optional<StepSelector> counted = FromEnd(text)) {
-    return *std::move(counted);
-  }
   if (text[0] == '-' && text.find("..") == text.npos) {
     return WithHint(absl::InvalidArgumentError(
                         absl::StrFormat("`%s` is no step", Escape(text))),
-                    "counted from the end -1 is the latest step, -2 the one "
-                    "before");
+                    "the latest is `latest`, the one before `latest~1`; the "
+                    "ends of a range count from the end as -1 and -2: "
+                    "`diff -2..-1`");
   }
   absl::StatusOr<StepSelector> selector = ParseSelector(text);
   if (!selector.ok() && text.find("..") != text.npos) {
@@ -100,6 +78,23 @@ absl::StatusOr<StepSelector> ParseRev(std::string_view text) {
 }
 
 }  // namespace
+
+std::string PlainEnd(std::string_view end) {
+  std::string branch;
+  std::string_view number = end;
+  if (const std::size_t slash = end.find('/');
+      slash != end.npos && IsBranchName(end.substr(0, slash))) {
+    branch = std::string(end.substr(0, slash + 1));
+    number.remove_prefix(slash + 1);
+  }
+  int back = 0;
+  if (number.size() < 2 || number[0] != '-' ||
+      number.find_first_not_of("0123456789", 1) != number.npos ||
+      !absl::SimpleAtoi(std::string(number.substr(1)), &back) || back < 1) {
+    return std::string(end);
+  }
+  return absl::StrFormat("%slatest~%d", branch, back - 1);
+}
 
 absl::StatusOr<Address> ParseAddress(std::string_view text) {
   const std::size_t end = EndOfRev(text);
@@ -137,14 +132,17 @@ absl::StatusOr<StepRange> ParseRange(std::string_view text) {
     range.branch = std::string(first.substr(0, first.size() - 1));
     first = {};
   }
+  const auto end_of = [&](std::string_view end) {
+    return dots == text.npos ? std::string(end) : PlainEnd(end);
+  };
   if (!first.empty()) {
-    absl::StatusOr<StepSelector> selector = ParseRev(first);
+    absl::StatusOr<StepSelector> selector = ParseRev(end_of(first));
     if (!selector.ok()) return selector.status();
     if (!selector->branch.empty()) range.branch = selector->branch;
     range.first = *std::move(selector);
   }
   if (!last.empty()) {
-    absl::StatusOr<StepSelector> selector = ParseRev(last);
+    absl::StatusOr<StepSelector> selector = ParseRev(end_of(last));
     if (!selector.ok()) return selector.status();
     if (selector->branch.empty()) {
       if (selector->kind != StepSelector::Kind::kTag) {

@@ -33,6 +33,11 @@ struct StepRange {
 };
 absl::StatusOr<StepRange> ParseRange(std::string_view text);
 
+// An end of a range as one step is written: "latest~1" of "-2", which is
+// counted from the end; all else as it is. One step has no minus: what a script
+// has computed to be -1 is not to be the latest.
+std::string PlainEnd(std::string_view end);
+
 }  // namespace ckptree::tools
 
 #endif  // CKPTREE_TOOLS_LINE_ADDRESS_H_

@@ -284,8 +284,8 @@ std::vector<std::string> TwoEnds(const std::vector<std::string>& words) {
   if (dots == word.npos || word.substr(0, dots).find(':') != word.npos) {
     return words;
   }
-  return {dots == 0 ? "latest" : word.substr(0, dots),
-          dots + 2 == word.size() ? "latest" : word.substr(dots + 2)};
+  return {dots == 0 ? "latest" : PlainEnd(word.substr(0, dots)),
+          dots + 2 == word.size() ? "latest" : PlainEnd(word.substr(dots + 2))};
 }
 
 }  // namespace
