@@ -126,7 +126,8 @@ absl::StatusOr<Lasting> HowLong(const Store& store,
                                 std::uint64_t free) {
   const StoreInfo info = store.Info();
   if (!info.remote.empty()) {
-    return Lasting{.text = " where what is fetched is kept"};
+    return Lasting{" where what is fetched is kept", std::nullopt,
+                   std::nullopt};
   }
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> policies,
                            PoliciesOf(store));
@@ -173,8 +174,8 @@ absl::StatusOr<Diagnosis> RoomLeft(const Store& store,
   const Level level = tight || days < 1 ? Level::kProblem
                       : days < 7        ? Level::kNote
                                         : Level::kGood;
-  const auto json = [](const std::optional<double>& days) {
-    return days.has_value() ? Json(*days) : Json();
+  const auto json = [](const std::optional<double>& number) {
+    return number.has_value() ? Json(*number) : Json();
   };
   return Diagnosis{
       "space",
