@@ -132,10 +132,16 @@ class Verifier {
   }
 
  private:
+  // Files are read besides.
   absl::Status Tell(std::uint64_t done) const {
     if (!options_.on_progress) return absl::OkStatus();
+    std::uint64_t total = total_;
+    if (files_.has_value()) {
+      done += files_->checked_bytes();
+      total += files_->bytes();
+    }
     return GuardedCall("on_progress",
-                       [&] { options_.on_progress(done, total_); });
+                       [&] { options_.on_progress(done, total); });
   }
   // What there is to read of it. Of a chosen step that is all: only where the
   // one before it was chosen, too, less.

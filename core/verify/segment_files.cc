@@ -201,6 +201,7 @@ absl::StatusOr<SegmentFiles> SegmentFiles::List(const kv::Database& database,
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (files[i].space == Space::kChunks && !files[i].far) {
       list.ahead_.push_back(i);
+      list.bytes_ += files[i].bytes;
     }
     list.files_[i].file = std::move(files[i]);
   }
@@ -257,12 +258,15 @@ absl::Status SegmentFiles::CheckSegments(
 absl::StatusOr<std::string> SegmentFiles::CheckUpTo(std::string_view key) {
   while (next_ < ahead_.size() && files_[ahead_[next_]].file.first_key <= key) {
     std::vector<std::size_t> files;
-    for (std::size_t bytes = 0; next_ < ahead_.size(); ++next_) {
-      bytes += files_[ahead_[next_]].file.bytes;
-      if (!files.empty() && bytes > options_.bytes_ahead) break;
+    std::uint64_t bytes = 0;
+    for (; next_ < ahead_.size(); ++next_) {
+      const std::uint64_t more = files_[ahead_[next_]].file.bytes;
+      if (!files.empty() && bytes + more > options_.bytes_ahead) break;
+      bytes += more;
       files.push_back(ahead_[next_]);
     }
     CKPTREE_RETURN_IF_ERROR(CheckFiles(files));
+    checked_bytes_ += bytes;
   }
   return next_ < ahead_.size() ? files_[ahead_[next_]].file.first_key
                                : std::string();
@@ -309,6 +313,7 @@ absl::Status SegmentFiles::Finish(std::uint64_t newest_settled, bool far,
     if (!files_[i].checked && (far || !files_[i].file.far)) rest.push_back(i);
   }
   CKPTREE_RETURN_IF_ERROR(CheckFiles(rest));
+  checked_bytes_ = bytes_;
   absl::Status silent;
   for (const Segment& segment : segments_) {
     silent.Update(segment.silent);

@@ -39,6 +39,10 @@ class SegmentFiles {
                                            kv::Iterator* rows,
                                            SegmentFileOptions options);
 
+  // Of the files of `chunks` that are here; and of those that were checked.
+  std::uint64_t bytes() const { return bytes_; }
+  std::uint64_t checked_bytes() const { return checked_bytes_; }
+
   // Checks the files of `chunks` up to the one that may have `key`, and those
   // behind it while they are fewer than `bytes_ahead`. A file is read from its
   // disk, past the page cache, and is in that afterwards: who reads its chunks
@@ -86,6 +90,8 @@ class SegmentFiles {
   // Of `files_`, those of `chunks` that are here; the first not yet checked.
   std::vector<std::size_t> ahead_;
   std::size_t next_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t checked_bytes_ = 0;
 };
 
 }  // namespace ckptree::internal

@@ -114,6 +114,7 @@ def test_drop_ins_take_them_alike(tmp_path, cache):
     assert len(list((cache / "ckptree").glob("run-*"))) == 1
     found = ocp.StandardCheckpointer().restore(f"file:///{tmp_path}//far/1/")
     assert same(found, 1)
+    (tmp_path / "flax").mkdir()
     below = checkpoints.directory.folder("/", "checkpoint_").name
     ckptree.Store(
         tmp_path / "seed", remote=f"file://{tmp_path}/flax/{below}"

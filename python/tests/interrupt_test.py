@@ -66,7 +66,7 @@ LARGE = """
 from ckptree import progress
 progress.Meter.INTERVAL = 0
 store = ckptree.Store(path, threads=1)
-large = {str(i): np.full(4 << 20, i, "f4") for i in range(16)}
+large = {str(i): np.full(4 << 20, i, "f4") for i in range(32)}
 store.save(1, large).result()
 """
 

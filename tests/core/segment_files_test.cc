@@ -101,6 +101,8 @@ TEST_F(SegmentFilesTest, EachIsCheckedWhenItIsReachedAndOnce) {
 TEST_F(SegmentFilesTest, ThoseBehindAreReadAheadWithinTheBudget) {
   SegmentFiles two = List({.bytes_ahead = kBytes * 5 / 2});
   EXPECT_EQ(two.CheckUpTo(chunks_[0].first_key).value(), chunks_[2].first_key);
+  EXPECT_EQ(two.checked_bytes(), chunks_[0].bytes + chunks_[1].bytes);
+  EXPECT_EQ(two.bytes(), two.checked_bytes() + chunks_[2].bytes);
   SegmentFiles all = List({.bytes_ahead = kAll});
   EXPECT_EQ(all.CheckUpTo(chunks_[0].first_key).value(), "");
   Damage(0);
