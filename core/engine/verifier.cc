@@ -98,6 +98,7 @@ class Verifier {
       engine_.arena().execute(
           [&] { status = files_->Finish(NewestSettled(), far, &damage_); });
       CKPTREE_RETURN_IF_ERROR(status);
+      CKPTREE_RETURN_IF_ERROR(Tell(done_));
       if (all_whole_) {
         CKPTREE_RETURN_IF_ERROR(
             CheckReferences(database_, &moment, blocks_, trees_, &damage_));
