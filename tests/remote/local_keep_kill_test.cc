@@ -48,7 +48,7 @@ class LocalKeepKillTest : public ObjectStoreTest {
 
   void Begin() {
     told_ = Told();
-    address_ = absl::StrCat(Address(), "/", ++made_, "/1");
+    address_ = absl::StrCat(Address(), "/", ++made_);
     NewDisk();
   }
   void NewDisk() {
