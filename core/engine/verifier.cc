@@ -133,7 +133,7 @@ class Verifier {
   }
 
  private:
-  // Files are read besides.
+  // Files are read in addition.
   absl::Status Tell(std::uint64_t done) const {
     if (!options_.on_progress) return absl::OkStatus();
     std::uint64_t total = total_;

@@ -177,7 +177,7 @@ std::optional<std::string> ModelExecutor::DeletePredicted(std::int64_t step) {
   options.min_dead_fraction = 0;
   absl::StatusOr<CollectReport> report = store_->Collect(options);
   if (!report.ok()) return Must(report.status());
-  // Some of them may have left the disk meanwhile.
+  // Some of them may have left the disk in the meantime.
   const std::uint64_t freed = report->bytes_freed + report->far_bytes_freed;
   if (freed != own || report->blocks_freed != predicted->blocks ||
       report->bytes_freed > predicted->bytes) {

@@ -97,7 +97,7 @@ struct VerifyOptions {
   // call the store, which holds collections back.
   std::function<bool()> cancelled = {};
   // In bytes, between chunks and after each step; a deep check counts files
-  // besides, each when it was checked. Called like `cancelled`.
+  // in addition, each when it was checked. Called like `cancelled`.
   // Where the store is looked at again it begins anew.
   std::function<void(std::uint64_t done, std::uint64_t total)> on_progress = {};
 };
