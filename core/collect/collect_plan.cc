@@ -89,21 +89,18 @@ absl::StatusOr<CollectPlan> PlanCollect(const ChainStep& step,
   return plan;
 }
 
-bool IsFar(const kv::Database& database, std::uint16_t part,
-           const BlockRun& run) {
-  return run.place == schema::Space::kChunks && database.any_far() &&
-         database.IsFar(run.place,
-                        schema::BlockKey(run.version, part, run.first_n));
-}
-
 std::uint64_t FarBytesOf(const kv::Database& database,
                          const CollectPlan& plan) {
   // All of a store that is read by its address is elsewhere.
-  if (database.reads_far()) return 0;
+  if (database.reads_far() || !database.any_far()) return 0;
   std::uint64_t bytes = 0;
   for (const DeadPart& part : plan.freed) {
     for (const BlockRun& run : part.runs) {
-      if (IsFar(database, part.part, run)) bytes += run.bytes;
+      if (run.place == schema::Space::kChunks &&
+          database.IsFar(run.place, schema::BlockKey(run.version, part.part,
+                                                     run.first_n))) {
+        bytes += run.bytes;
+      }
     }
   }
   return bytes;

@@ -27,8 +27,6 @@ struct CollectPlan {
 
 // Of the blocks that it frees, those that are elsewhere alone.
 std::uint64_t FarBytesOf(const kv::Database& database, const CollectPlan& plan);
-bool IsFar(const kv::Database& database, std::uint16_t part,
-           const schema::BlockRun& run);
 
 // Where dead lists come from: the database, or what an overlay made of it.
 using DeadListFn =

@@ -84,13 +84,10 @@ absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
     const auto place = [&](std::size_t b) {
       return slices[blocks[b].first].ref->place;
     };
-    if (!options.reach || place(begin) != schema::Space::kChunks) {
-      std::size_t end = begin + 1;
-      while (end < blocks.size() && place(end) == place(begin)) ++end;
-      return end;
+    std::string next;  // The first key that is not ready; empty: all are.
+    if (options.reach && place(begin) == schema::Space::kChunks) {
+      CKPTREE_ASSIGN_OR_RETURN(next, options.reach(key_of(blocks[begin])));
     }
-    CKPTREE_ASSIGN_OR_RETURN(const std::string next,
-                             options.reach(key_of(blocks[begin])));
     std::size_t end = begin + 1;
     while (end < blocks.size() && place(end) == place(begin) &&
            (next.empty() || key_of(blocks[end]) < next)) {

@@ -52,8 +52,8 @@ class SegmentFiles {
 
   // Checks the rest, and tells what is wrong with any. Files that belong to no
   // row are reported, but for those of versions after `newest_settled`. `far`:
-  // also what is elsewhere alone. An object store that does not answer is told
-  // as a warning; of a store that is read by its address it is the error.
+  // also what is elsewhere alone. An object store that does not answer is the
+  // error, behind all else that was found.
   absl::Status Finish(std::uint64_t newest_settled, bool far, Damage* damage);
 
  private:
