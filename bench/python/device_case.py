@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""device: a state of 8 GiB on an accelerator is saved: how long the training
-waits, and when it is durable, beside a plain copy into pinned memory,
-torch.save, DCP and Orbax. Needs `nvidia-smi` and a PyTorch or JAX that sees the
-device."""
+"""device: a state of 8 GiB (`--mib`) on an accelerator is saved: how long the
+training waits, and when it is durable, beside a plain copy into pinned memory,
+torch.save, DCP and Orbax; and it comes back there, out of the disk, beside
+torch.load, safetensors and Orbax. Needs `nvidia-smi` and a PyTorch or JAX that
+sees the device."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from typing import Any, Callable
 
 import ckptree
 from beside import Beside
-from files import make_durable
+from files import forget, make_durable
 from measure import NoDevice, Report, fail, seconds, take_turns
 
 _LEAVES = 128
@@ -22,7 +23,9 @@ _MIB = 1 << 20
 
 def device(report: Report) -> None:
     name = _name()
-    mib = 512 if report.settings.quick else 8192
+    mib = report.settings.mib or (512 if report.settings.quick else 8192)
+    # Two frameworks have memory of the device: each takes what it needs.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     found = 0
     for kind in (_of_torch, _of_jax):
         try:
@@ -53,7 +56,14 @@ class _Saves:
     """Of one framework: each gives seconds until the training may go on, and
     until the bytes are on the disk."""
 
-    def __init__(self, report: Report, tree: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        report: Report,
+        tree: dict[str, Any],
+        settle: Callable[[Any], Any],
+    ) -> None:
+        """`settle(tree)` returns when all of it is on the device."""
+        self._settle = settle
         self._directory = report.settings.directory
         self.tree = tree
         self.waits: dict[str, list[float]] = {}
@@ -100,6 +110,30 @@ class _Saves:
 
         return run
 
+    def restored(self) -> float:
+        """The last step, out of the disk, onto the device."""
+        forget(os.path.join(self._directory, "ours"))
+        return seconds(
+            lambda: self._settle(self._store.restore("latest", like=self.tree))
+        )
+
+    def restored_by(
+        self,
+        name: str,
+        save: Callable[[str], Any],
+        load: Callable[[str], Any],
+    ) -> Callable[[], float]:
+        """`save(path)` is done once, `load(path)` each time."""
+        path = os.path.join(self._directory, f"{name} to load")
+        save(path)
+        make_durable(path)
+
+        def run() -> float:
+            forget(path)
+            return seconds(lambda: self._settle(load(path)))
+
+        return run
+
     def close(self) -> None:
         self._store.close()
         shutil.rmtree(os.path.join(self._directory, "ours"))
@@ -109,11 +143,16 @@ def _measure(
     report: Report,
     kind: str,
     saves: _Saves,
-    copy: Callable[[], float],
+    copy: tuple[str, Callable[[], float]],
     change: Callable[[], None],
     peers: dict[str, Callable[[str], Callable[[], None]]],
+    send: Callable[[], float],
+    loads: dict[str, Callable[[], float]],
     nbytes: int,
 ) -> None:
+    """`copy` and `send`: a plain copy from the device, by the name of how, and
+    to it. `loads`: what restored_by() gave."""
+
     def changed(work: Callable[[], float]) -> Callable[[], float]:
         def run() -> float:
             change()
@@ -124,7 +163,7 @@ def _measure(
     leaf = nbytes // _LEAVES
     with Beside(report.settings, _LEAVES, leaf) as beside:
         contenders = {
-            "copy": copy,
+            "copy": copy[1],
             "disk": beside.doing("raw_write"),
             "ours": changed(saves.ours),
         }
@@ -135,7 +174,16 @@ def _measure(
         for waits in saves.waits.values():
             waits.clear()
         took = take_turns(report.settings.repeats, contenders)
-    size = f"{kind}: {nbytes >> 30 or nbytes / 2**30} GiB"
+        read = take_turns(
+            report.settings.repeats,
+            {
+                "send": send,
+                "disk": beside.doing("raw_read"),
+                "ours": saves.restored,
+                **loads,
+            },
+        )
+    size = f"{kind}: {nbytes / 2**30:g} GiB"
     slower = [max(a, b) for a, b in zip(took["copy"], took["disk"])]
     report.figure(
         f"{size} durable",
@@ -149,7 +197,7 @@ def _measure(
         f"{size}: wait in save()",
         "s",
         saves.waits["ours"],
-        ("a plain copy into pinned memory", took["copy"]),
+        (copy[0], took["copy"]),
     )
     for name in peers:
         report.figure(f"{size} durable", "s", took["ours"], (name, took[name]))
@@ -159,10 +207,26 @@ def _measure(
             saves.waits["ours"],
             (name, saves.waits[name]),
         )
+    slower = [max(a, b) for a, b in zip(read["send"], read["disk"])]
+    report.figure(
+        f"{size} restored, out of the disk",
+        "s",
+        read["ours"],
+        ("the slower of a copy to the device and a raw read", slower),
+        at_least=False,
+    )
+    for name in loads:
+        report.figure(
+            f"{size} restored, out of the disk",
+            "s",
+            read["ours"],
+            (name, read[name]),
+        )
     saves.close()
 
 
 def _of_torch(report: Report, name: str, mib: int) -> None:
+    import safetensors.torch as safetensors
     import torch
     import torch.distributed.checkpoint as dcp
 
@@ -199,14 +263,35 @@ def _of_torch(report: Report, name: str, mib: int) -> None:
 
         return wait
 
-    saves = _Saves(report, tree)
+    def send() -> float:
+        def work() -> None:
+            for i, tensor in enumerate(tree.values()):
+                tensor.copy_(pinned[i % 2], non_blocking=True)
+            torch.cuda.synchronize()
+
+        return seconds(work)
+
+    saves = _Saves(report, tree, lambda _: torch.cuda.synchronize())
     _measure(
         report,
         f"{name}, PyTorch",
         saves,
-        copy,
+        ("a plain copy into pinned memory", copy),
         change,
         {"torch.save": by_torch, "DCP, asynchronous": by_dcp},
+        send,
+        {
+            "torch.load": saves.restored_by(
+                "torch",
+                lambda path: torch.save(tree, path),
+                lambda path: torch.load(path, map_location="cuda"),
+            ),
+            "safetensors": saves.restored_by(
+                "safetensors",
+                lambda path: safetensors.save_file(tree, path),
+                lambda path: safetensors.load_file(path, "cuda"),
+            ),
+        },
         mib << 20,
     )
 
@@ -225,7 +310,9 @@ def _of_jax(report: Report, name: str, mib: int) -> None:
             f"w{i:03d}": jax.random.normal(jax.random.fold_in(key, i), (words,))
             for i in range(_LEAVES)
         }
-    saves = _Saves(report, jax.block_until_ready(tree))
+    saves = _Saves(
+        report, jax.block_until_ready(tree), jax.block_until_ready
+    )
     add = jax.jit(lambda t: jax.tree.map(lambda a: a + 1, t), donate_argnums=0)
 
     def change() -> None:
@@ -243,6 +330,14 @@ def _of_jax(report: Report, name: str, mib: int) -> None:
 
         return seconds(work)
 
+    def send() -> float:
+        host = jax.device_get(saves.tree)
+        return seconds(
+            lambda: jax.block_until_ready(
+                jax.device_put(host, accelerators[0])
+            )
+        )
+
     checkpointer = ocp.AsyncCheckpointer(ocp.StandardCheckpointHandler())
 
     def by_orbax(path: str) -> Callable[[], None]:
@@ -255,8 +350,19 @@ def _of_jax(report: Report, name: str, mib: int) -> None:
         report,
         f"{name}, JAX",
         saves,
-        copy,
+        ("jax.device_get", copy),
         change,
         {"Orbax, asynchronous": by_orbax},
+        send,
+        {
+            "Orbax": saves.restored_by(
+                "orbax",
+                lambda path: by_orbax(path)(),
+                lambda path: checkpointer.restore(
+                    os.path.abspath(path),
+                    args=ocp.args.StandardRestore(saves.tree),
+                ),
+            )
+        },
         mib << 20,
     )

@@ -59,14 +59,21 @@ def soak(report: Report) -> None:
         floor=1.1,
         at_least=False,
     )
-    for what, sizes in (("resident", resident), ("the store", stored)):
+    # How much at most is a matter of chance: what two of the engine's threads
+    # happen to need at one time. What leaks moves the median.
+    for what, sizes, of, floor in (
+        ("resident, median", resident, median, 1.02),
+        ("resident, at most", resident, max, 1.1),
+        ("the store, at most", stored, max, 1.1),
+    ):
         known = [one for one in sizes if one]
+        second = known[1] if known[1:] else known[0]
         report.figure(
             f"{step} saves of {size}: {what}, in the last tenth",
             "MiB",
-            [max(known[-1])],
-            ("in the second tenth", [max(known[1] if known[1:] else known[0])]),
-            floor=1.02 if what == "resident" else 1.1,
+            [of(known[-1])],
+            ("in the second tenth", [of(second)]),
+            floor=floor,
             at_least=False,
         )
 

@@ -104,7 +104,11 @@ def _parser() -> argparse.ArgumentParser:
         help="measures nothing: whether the tables are what --tables writes",
     )
     add("--dir", default="build/bench-data", help="where the data go")
-    add("--mib", type=int, help="size of the state of ranks_large and remote_*")
+    add(
+        "--mib",
+        type=int,
+        help="size of the state of ranks_large, remote_* and device",
+    )
     add("--minutes", type=float, default=30, help="of soak (30)")
     add("--most-spread", type=float, default=MOST_SPREAD, metavar="X")
     add("--most-busy", type=float, default=MOST_BUSY, metavar="SHARE")

@@ -218,6 +218,17 @@ class Step:
 
 def restore(store: Store, selector: str) -> Step: ...
 
+class CudaDriver:
+    """Copies out of devices of CUDA."""
+
+    def device_of(self, address: int) -> int: ...
+
+    def lock(self, address: int, nbytes: int) -> bool: ...
+
+    def unlock(self, address: int) -> None: ...
+
+def cuda_driver(library: str) -> CudaDriver: ...
+
 class SaveHandle:
     """One save on its way."""
 

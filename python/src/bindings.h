@@ -25,6 +25,8 @@ void BindHistory(nanobind::module_& m);
 void BindLogs(nanobind::module_& m);
 void BindArrayMemory(nanobind::module_& m);
 void BindStagingMemory(nanobind::module_& m);
+// Before BindSave(), which copies by it.
+void BindCuda(nanobind::module_& m);
 void BindView(nanobind::module_& m);
 void BindInventory(nanobind::module_& m);
 

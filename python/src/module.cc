@@ -23,6 +23,7 @@ NB_MODULE(_engine, m) {
   ckptree::python::BindPolicy(m);
   ckptree::python::BindStore(m);
   ckptree::python::BindStep(m);
+  ckptree::python::BindCuda(m);
   ckptree::python::BindSave(m);
   ckptree::python::BindRankGroup(m);
   ckptree::python::BindRankedSave(m);

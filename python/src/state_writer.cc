@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "python/src/direct_copy.h"
 #include "python/src/errors.h"
 #include "python/src/numpy_array.h"
 #include "python/src/path_error.h"
@@ -253,6 +254,10 @@ Tensor StateWriter::ToFetched(nb::handle box, DType dtype) {
   Tensor tensor;
   tensor.dtype = dtype;
   tensor.shape = ToShape(box.attr("shape"));
+  if (const nb::object direct = box.attr("direct"); !direct.is_none()) {
+    tensor.copy = DirectCopy(direct);
+    return tensor;
+  }
   tensor.copy =
       [fetch = PythonFunction(nb::borrow<nb::callable>(box.attr("fetch")))](
           std::uint64_t offset, std::span<std::byte> destination) {

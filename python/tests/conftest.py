@@ -4,9 +4,13 @@
 import importlib
 import os
 
-# Before anything imports JAX: eight devices, none of them real.
-os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+# Before anything imports JAX: eight devices, none of them real. For
+# accelerator_test.py alone the real ones, of which JAX takes what it needs.
+if "CKPTREE_TEST_ACCELERATOR" in os.environ:
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+else:
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 # Of programs that tests start: from Python 3.12 on a fork() beside threads
 # prints this, and the tests are of just that.
 os.environ["PYTHONWARNINGS"] = "ignore:This process:DeprecationWarning"

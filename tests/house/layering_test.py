@@ -210,6 +210,8 @@ RULES = [
     Rule(r"python/src/.*",
          [r"python/src/.*", r"ckptree/.*"],
          ["absl", "nanobind"], system=True),
+    # Plays a library of the system; it is built by a test.
+    Rule(r"python/tests/played_cuda\.cc", [], []),
     # The program of somebody else sees what is installed.
     Rule(r"tests/consumer/.*", [r"ckptree/.*"], ["absl"]),
     # An example is a user: it sees what a user sees.

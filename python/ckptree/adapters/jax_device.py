@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays of JAX that lie on one device, as a save asks for their bytes: views
 of them on a CPU; of other devices a piece at a time, into memory of the
-engine."""
+engine: of CUDA by its driver, without JAX and Python, of others by JAX."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from ckptree.adapters import cuda
 from ckptree.adapters.boxes import of_run
-from ckptree.adapters.protocol import Fetched
+from ckptree.adapters.protocol import Direct, Fetched
 
 
 def is_on_host(data: Any) -> bool:
@@ -25,7 +26,26 @@ def memory_of(data: Any) -> np.ndarray[Any, Any] | Fetched:
     """That of an array of one device."""
     if is_on_host(data):
         return np.asarray(data)
-    return Fetched(tuple(data.shape), _Device(data).fetch)
+    source = _Device(data)
+    return Fetched(tuple(data.shape), source.fetch, _direct(source, data))
+
+
+def _direct(source: _Device, data: Any) -> Direct | None:
+    """Where the driver of CUDA finds the array; None where no such device has
+    it, or not as dense, row-major bytes."""
+    try:
+        layout = data.format.layout
+        if (
+            data.size == 0
+            or layout.tiling
+            or layout.major_to_minor != tuple(range(data.ndim))
+            or data.on_device_size_in_bytes() != data.nbytes
+        ):
+            return None
+        address = data.unsafe_buffer_pointer()
+    except Exception:  # Of a JAX, or of a device, that does not tell.
+        return None
+    return cuda.direct(address, source.settle)
 
 
 class _Device:
@@ -37,15 +57,21 @@ class _Device:
         self._data = data
         self._itemsize = np.dtype(data.dtype).itemsize
 
-    def fetch(self, offset: int, into: memoryview) -> None:
-        """As Fetched.fetch says."""
-        data = self._data
-        if data.is_deleted():
+    def settle(self) -> None:
+        """As Direct.check says. An array is deleted before its memory gets to
+        another one: what is not deleted behind a copy was whole before."""
+        if self._data.is_deleted():
             raise RuntimeError(
                 "the array was deleted, or donated to a function of jit, while "
                 "it was saved with borrow=True: call wait_staged() of the "
                 "handle before, or save without borrow=True"
             )
+        self._data.block_until_ready()
+
+    def fetch(self, offset: int, into: memoryview) -> None:
+        """As Fetched.fetch says."""
+        data = self._data
+        self.settle()
         if len(into) == self._itemsize * math.prod(data.shape):
             to_host(_again(data), into)
             return

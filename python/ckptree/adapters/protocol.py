@@ -47,6 +47,17 @@ class Container(NamedTuple):
     variables: Callable[[], list[tuple[str, ...]]] | None = None
 
 
+class Direct(NamedTuple):
+    """Where the driver of CUDA finds the bytes of a box."""
+
+    driver: _engine.CudaDriver
+    device: int  # As driver.device_of() says.
+    address: int  # Of dense, row-major bytes.
+    # Called before and behind each copy, on the thread that makes it: waits for
+    # what writes there, and raises where the memory may be another's by now.
+    check: Callable[[], object] | None = None
+
+
 class Fetched(NamedTuple):
     """A box whose bytes are not in the memory of the host."""
 
@@ -57,6 +68,8 @@ class Fetched(NamedTuple):
     # until the save is staged; `into` is gone when it returns. What it raises
     # fails the save, with the path.
     fetch: Callable[[int, memoryview], None]
+    # Then that is copied, without the GIL, and fetch() is not called.
+    direct: Direct | None = None
 
 
 class Pieces(NamedTuple):

@@ -92,9 +92,7 @@ def pieces(value: Any) -> Pieces | Container | None:
     frozen = False
     device = torch_device.of(value)
     if device is not None:
-        memory = Fetched(
-            tuple(value.shape), torch_device.Source(device, value).fetch
-        )
+        memory = torch_device.Source(device, value).fetched()
     else:
         on_host = value.detach().resolve_conj().resolve_neg().cpu()
         # What was copied here nobody else can change.

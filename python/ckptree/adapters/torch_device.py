@@ -5,7 +5,8 @@ memory of the engine.
 A copy goes on a stream of its own, so that it neither waits for what the
 training queues later nor holds that up. What was queued before the save is
 waited for when the tensor is met. Nothing is copied on the device, but the
-pieces of a tensor that is not row-major there.
+pieces of a tensor that is not row-major there. A row-major one of CUDA is
+copied by the driver itself, without Python.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Any, Callable
 import torch
 
 from ckptree import _engine
+from ckptree.adapters import cuda
 from ckptree.adapters.boxes import of_run
+from ckptree.adapters.protocol import Direct, Fetched
 
 
 class Device:
@@ -41,6 +44,10 @@ class Device:
         """Copies to the host; returns when the bytes are there."""
         target.copy_(source)
 
+    def direct(self, address: int) -> Direct | None:
+        """Who copies from there; None where only copy() can."""
+        return None
+
 
 class _Cuda(Device):
     """By a stream of each thread that copies."""
@@ -48,6 +55,7 @@ class _Cuda(Device):
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
         self._own = threading.local()
+        # As long as no driver is there, which locks it itself: of ROCm none is.
         _engine.lock_staging(_lock, _unlock)
 
     def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
@@ -57,6 +65,9 @@ class _Cuda(Device):
         with torch.cuda.stream(stream):
             target.copy_(source, non_blocking=True)
         stream.synchronize()
+
+    def direct(self, address: int) -> Direct | None:
+        return cuda.direct(address)
 
 
 def _lock(address: int, nbytes: int) -> bool:
@@ -102,11 +113,26 @@ def _device(device: torch.device) -> Device | None:
 
 
 class Source:
-    """A tensor on a device."""
+    """A tensor on a device, which stays as long as this does."""
 
     def __init__(self, device: Device, tensor: torch.Tensor) -> None:
         self._device = device
         self._tensor = tensor.detach()
+
+    def fetched(self) -> Fetched:
+        """All of it."""
+        tensor = self._tensor
+        plain = (
+            tensor.is_contiguous()
+            and not tensor.is_conj()
+            and not tensor.is_neg()
+            and tensor.numel() > 0
+        )
+        return Fetched(
+            tuple(tensor.shape),
+            self.fetch,
+            self._device.direct(tensor.data_ptr()) if plain else None,
+        )
 
     def fetch(self, offset: int, into: memoryview) -> None:
         """As Fetched.fetch says."""
