@@ -304,15 +304,17 @@ constexpr Command kCommands[] = {
      "  ckptree fork --drop trial",
      kForkFlags, true, 0, 1, RunFork},
     {"du", "[REV...]", "what the steps cost",
-     "NEW is what the save wrote, UNIQUE what goes when that step alone is\n"
-     "removed; the rest of it is SHARED with others. Small leaves of one save\n"
-     "lie together, and go together: when no step needs any of them. SIZE and\n"
-     "NEW are of values alone, UNIQUE is also of the records that say where\n"
-     "they are: of many tiny leaves it is more than SIZE. With one REV: its\n"
-     "subtrees. With --free and any number of REVs, ranges too: what removing\n"
-     "them would free.\n\n"
+     "NEW is what the save wrote, FREES what goes when that step alone is\n"
+     "removed. SIZE is of its values: UNIQUE of these go with it, the rest is\n"
+     "SHARED with others. FREES has more than values: the records that say\n"
+     "where they are; of small leaves of one save, which lie together, also\n"
+     "those that no step needs; what removed steps left that this one alone\n"
+     "holds. So of many tiny leaves UNIQUE may be too much here. With one "
+     "REV:\n"
+     "its subtrees, where it is exact. With --free and any number of REVs,\n"
+     "ranges too: what removing them would free.\n\n"
      "  ckptree du\n"
-     "  ckptree du latest --depth 2 --sort -unique_bytes\n"
+     "  ckptree du latest --depth 2 --sort -unique\n"
      "  ckptree du --free 0..900",
      kDuFlags, true, 0, 1 << 20, RunDu},
     {"gc", "", "free the bytes of removed steps now",
