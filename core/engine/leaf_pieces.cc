@@ -7,10 +7,14 @@
 
 namespace ckptree::internal {
 
+bool LeafPieces::come_at_once() const {
+  return StepInside::Of(step_).parts().size() != 1;
+}
+
 absl::StatusOr<std::vector<LeafInfo>> LeafPieces::Next(std::size_t least) {
   if (ended_) return std::vector<LeafInfo>();
   const StepReader& reader = StepInside::Of(step_);
-  if (reader.parts().size() != 1) {
+  if (come_at_once()) {
     ended_ = true;
     return reader.Leaves("");
   }

@@ -24,6 +24,9 @@ class LeafPieces {
   // whose order is known only when all are read. None: there are no more.
   absl::StatusOr<std::vector<LeafInfo>> Next(std::size_t least);
 
+  // True of a step of several parts.
+  bool come_at_once() const;
+
  private:
   const Step& step_;
   std::size_t next_page_ = 0;

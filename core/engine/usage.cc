@@ -369,9 +369,14 @@ absl::StatusOr<std::vector<SubtreeUsage>> SubtreesOf(
       subtree.logical_bytes += leaf.record.byte_length;
       if (freed.contains(RecordBlock(part.part, leaf))) {
         subtree.unique_bytes += leaf.encoded_bytes;
+        if (leaf.record.is_inline) {
+          subtree.unique_value_bytes += leaf.record.byte_length;
+        }
       }
       for (const schema::ChunkRef& ref : leaf.record.chunks) {
-        if (freed.contains(ChunkBlock(ref))) subtree.unique_bytes += ref.length;
+        if (!freed.contains(ChunkBlock(ref))) continue;
+        subtree.unique_bytes += ref.length;
+        subtree.unique_value_bytes += ref.length;
       }
     }
   }

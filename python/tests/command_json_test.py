@@ -9,7 +9,9 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import ckptree
 import jsonschema
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,6 +86,59 @@ def test_rows_are_as_the_whole_document_says(demo):
                     assert value == full[column]
                 if column in known:
                     jsonschema.validate(value, known[column])
+
+
+def check_lines(lines):
+    """Each is a row of the document of `log`, and nothing else."""
+    rows = schema_of("log")["properties"]["steps"]
+    found = [json.loads(line) for line in lines]
+    jsonschema.Draft202012Validator(rows).validate(found)
+    return found
+
+
+def test_lines_of_a_log_that_follows(demo):
+    words = ["log", "-f", "--until", "2000", "-n", "20"]
+    for form in (["--json"], ["-o", "ndjson"]):
+        done = run("-C", demo, *words, *form)
+        assert done.returncode == 0, done.stderr
+        found = check_lines(done.stdout.splitlines())
+        whole = json.loads(run("-C", demo, "log", "--json").stdout)["steps"]
+        assert found == whole[::-1]
+    done = run("-C", demo, *words, "--json", "--columns", "step,loss,tags")
+    assert [list(json.loads(line)) for line in done.stdout.splitlines()] == [
+        ["step", "loss", "tags"]
+    ] * 20
+
+
+def test_lines_of_steps_that_come_while_it_follows(tmp_path):
+    """Metrics that no step had before, NaN among them, and an alert whose
+    program prints: each line is an object of the same shape."""
+    path = tmp_path / "store"
+    state = {"w": np.zeros(3, np.float32)}
+    with ckptree.Store(path) as store:
+        store.save(1, state, metrics={"loss": 0.5}).result()
+        words = ["-C", path, "log", "-f", "--json", "--until", "4"]
+        words += ["--alert", "loss>10", "--exec", "echo noise"]
+        with subprocess.Popen(
+            [COMMAND, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as follow:
+            first = follow.stdout.readline()
+            store.save(2, state, metrics={"loss": 20.0, "acc": 1.0}).result()
+            state["w"][1] = np.nan
+            store.save(3, state, metrics={"loss": float("nan")}).result()
+            store.save(4, state, metrics={}, note="two\nlines").result()
+            rest, said = follow.communicate()
+    assert follow.returncode == 0, said
+    found = check_lines([first, *rest.splitlines()])
+    assert [row["step"] for row in found] == [1, 2, 3, 4]
+    assert [row["metrics"] for row in found] == [
+        {"loss": 0.5}, {"loss": 20.0, "acc": 1.0}, {"loss": "NaN"}, {}
+    ]
+    assert found[2]["nan"] == 1 and found[3]["note"] == "two\nlines"
+    assert "alert: step 2: loss>10" in said and "noise" in said
 
 
 def test_each_has_one_that_help_lists():

@@ -169,6 +169,10 @@ std::optional<std::string> ModelExecutor::DeletePredicted(std::int64_t step) {
   if (whole->size() != 1 || whole->front().unique_bytes > own) {
     return "another sum of the subtrees";
   }
+  const std::uint64_t values = whole->front().unique_value_bytes;
+  if (values > whole->front().unique_bytes || values > entry->logical_bytes) {
+    return "more values than there are";
+  }
   if (absl::Status status = store_->Delete(selector, {.tagged = true});
       !status.ok()) {
     return Must(status);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -310,6 +311,120 @@ TEST_F(ToolsCollectTest, DuSaysWhatStepsCost) {
   EXPECT_EQ(Do({"du", "--depth", "2"}).code, 2);
   EXPECT_EQ(Do({"du", "--free"}).code, 2);
   EXPECT_EQ(Do({"du", "11"}).code, 3);
+}
+
+// What goes with a step is more than its values here, and UNIQUE and SHARED
+// make up SIZE all the same.
+class ToolsUsageTest : public ToolsCollectTest {
+ protected:
+  void SetUp() override {
+    StoreOptions options;
+    options.create_if_missing = true;
+    options.collect = false;
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(own_, options));
+    store_.emplace(std::move(store));
+  }
+
+  // `count` leaves of `size` bytes, of which the first `others` have values
+  // that no other save has.
+  void Save(std::int64_t step, int count, std::size_t size, int others,
+            const std::string& branch = "") {
+    SaveOptions saving;
+    saving.branch = branch;
+    StepBuilder builder = store_->Begin(step, saving);
+    std::vector<std::vector<std::byte>> values;  // Lent until the commit.
+    for (int i = 0; i < count; ++i) {
+      const std::uint64_t seed =
+          static_cast<std::uint64_t>(i < others ? 1000 * ++saves_ + i : i);
+      const std::vector<std::byte>& value =
+          values.emplace_back(RandomBytes(size, seed));
+      builder.Put(absl::StrFormat("w/%d", i),
+                  {.dtype = DType::kUint8,
+                   .shape = {static_cast<std::int64_t>(size)},
+                   .data = value.data()});
+    }
+    ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+  }
+
+  // The row of a step, once the store is closed.
+  json RowOf(std::int64_t step, const std::string& branch = "") {
+    const json all = Json({"du"});
+    for (const json& row : all["steps"]) {
+      if (row["step"] == step && row["branch"] == branch) return row;
+    }
+    ADD_FAILURE() << "no step " << step;
+    return {};
+  }
+  static std::uint64_t Number(const json& row, const char* name) {
+    return row[name].get<std::uint64_t>();
+  }
+  static void ExpectSum(const json& row) {
+    EXPECT_EQ(Number(row, "unique_value_bytes") + Number(row, "shared_bytes"),
+              Number(row, "logical_bytes"))
+        << row;
+    EXPECT_GE(Number(row, "unique_bytes"), Number(row, "unique_value_bytes"))
+        << row;
+  }
+
+  std::optional<Store> store_;
+
+ private:
+  int saves_ = 0;
+};
+
+TEST_F(ToolsUsageTest, RecordsOfTinyLeaves) {
+  Save(1, 300, 8, 0);
+  Save(2, 300, 8, 150);
+  ASSERT_OK(store_->Close());
+  const json row = RowOf(2);
+  ExpectSum(row);
+  EXPECT_GT(Number(row, "unique_bytes"), Number(row, "logical_bytes"));
+  EXPECT_EQ(row["unique_value_bytes"], 300 * 8);
+  const json below = Json({"du", "2"})["subtrees"][0];
+  ExpectSum(below);
+  EXPECT_EQ(below["unique_bytes"], row["unique_bytes"]);
+  EXPECT_EQ(below["unique_value_bytes"], 150 * 8);
+  EXPECT_EQ(below["shared_bytes"], 150 * 8);
+  EXPECT_THAT(Do({"du", "2"}).out,
+              ContainsRegex("\nw +300 +2.3 KiB +1.2 KiB +1.2 KiB\n"));
+  EXPECT_THAT(
+      Do({"du"}).out,
+      ContainsRegex("STEP +SIZE +NEW +UNIQUE +SHARED +FREES\n"
+                    " +1 +2.3 KiB +2.3 KiB +2.3 KiB +0 B +[0-9.]+ KiB\n"));
+}
+
+TEST_F(ToolsUsageTest, SmallLeavesThatLieWithOthers) {
+  Save(1, 10, 2000, 0);
+  Save(2, 10, 2000, 4);
+  ASSERT_OK(store_->Delete(AtStep(1)));
+  CollectOptions options;
+  options.min_dead_fraction = 0;
+  ASSERT_OK(store_->Collect(options).status());
+  ASSERT_OK(store_->Close());
+  // The four that step 1 alone had are still there, beside its six others.
+  const json row = RowOf(2);
+  ExpectSum(row);
+  EXPECT_GT(Number(row, "unique_bytes"), 14 * 2000u);
+  EXPECT_EQ(row["unique_value_bytes"], 10 * 2000);
+  const json below = Json({"du", "2"})["subtrees"][0];
+  ExpectSum(below);
+  EXPECT_EQ(below["unique_value_bytes"], 10 * 2000);
+}
+
+TEST_F(ToolsUsageTest, ARemovedStepThatWaits) {
+  Save(1, 1, kArray, 1);
+  ASSERT_OK(store_->Fork(AtStep(1), "trial"));
+  Save(2, 1, kArray, 1);
+  Save(2, 1, kArray, 1, "trial");
+  ASSERT_OK(store_->Delete(AtStep(1)));
+  ASSERT_OK(store_->Close());
+  // Where either goes the other is the only one behind step 1.
+  for (const char* branch : {"", "trial"}) {
+    const json row = RowOf(2, branch);
+    ExpectSum(row);
+    EXPECT_TRUE(IsNear(row["unique_bytes"], 2 * kArray)) << row;
+    EXPECT_EQ(row["unique_value_bytes"], kArray);
+  }
 }
 
 TEST_F(ToolsCollectTest, ForkListsMakesAndDropsBranches) {

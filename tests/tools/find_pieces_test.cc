@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <random>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -155,22 +157,27 @@ TEST_F(FindPiecesTest, SideBySideTheFirstRowsAreSettledBeforeTheLastAreRead) {
 }
 
 // Leaves come and go, so that the pages of no two steps end alike.
-TEST_F(FindPiecesTest, SideBySideTheSameIsFound) {
-  constexpr int kSteps = 7;
-  constexpr std::size_t kNames = 12000;
-  const std::string mixed = scratch_ / "mixed";
-  std::mt19937_64 random(20261126);
-  {
+class FindMixedTest : public FindPiecesTest,
+                      public ::testing::WithParamInterface<
+                          std::pair<int, std::size_t>> {  // Steps, leaves.
+ protected:
+  static constexpr std::size_t kSubtrees = 7;
+
+  void SetUp() override {
+    const auto [steps, leaves] = GetParam();
+    std::mt19937_64 random(20261126);
     ASSERT_OK_AND_ASSIGN(Store store,
-                         Store::Open(mixed, {.create_if_missing = true}));
-    for (int step = 0; step < kSteps; ++step) {
+                         Store::Open(mixed_, {.create_if_missing = true}));
+    for (int step = 0; step < steps; ++step) {
       StepBuilder builder = store.Begin(step);
       const bool with_nan = step == 2 || step == 5;
-      for (std::size_t i = 0; i < kNames; ++i) {
+      std::vector<float> values(leaves);  // Lent until the commit.
+      for (std::size_t i = 0; i < leaves; ++i) {
         if (random() % 8 == 0) continue;
-        float value = static_cast<float>(random() % 5);
+        float& value = values[i];
+        value = static_cast<float>(random() % 5);
         if (with_nan && random() % 50 == 0) value = std::nanf("");
-        builder.Put(absl::StrCat("part", i % 7, "/leaf", i),
+        builder.Put(absl::StrCat("part", i % kSubtrees, "/leaf", i),
                     {.dtype = DType::kFloat32, .shape = {1}, .data = &value});
       }
       builder.SetMetric("loss", 7 - step);
@@ -178,7 +185,16 @@ TEST_F(FindPiecesTest, SideBySideTheSameIsFound) {
     }
     ASSERT_THAT(store.Close(), IsOk());
   }
-  ASSERT_OK_AND_ASSIGN(Store store, Store::Open(mixed, {.read_only = true}));
+
+  const std::string mixed_ = scratch_ / "mixed";
+};
+
+INSTANTIATE_TEST_SUITE_P(, FindMixedTest,
+                         ::testing::Values(std::pair(7, 12000),
+                                           std::pair(40, 1500)));
+
+TEST_P(FindMixedTest, SideBySideTheSameIsFound) {
+  ASSERT_OK_AND_ASSIGN(Store store, Store::Open(mixed_, {.read_only = true}));
   ASSERT_OK_AND_ASSIGN(const std::vector<StepInfo> steps, store.Steps());
   for (const char* condition :
        {"l2>2", "l2>prev.l2", "nan>0", "nan>0 and prev.nan==0",
@@ -188,7 +204,8 @@ TEST_F(FindPiecesTest, SideBySideTheSameIsFound) {
         "l2>prev.l2 and loss<6 and loss>2", "l2>100", "inf>0"}) {
     for (const std::vector<std::string>& globs :
          {std::vector<std::string>(), {"part1/*", "part5/leaf2*"}}) {
-      const auto search_all = [&](bool settle, int* pieces) {
+      std::size_t settled_at_first = 0;
+      const auto search_all = [&](bool settle) {
         LeafSearch search(Expression::Parse(condition).value(), globs);
         EXPECT_THAT(search.Begin(store, steps, settle), IsOk());
         std::vector<LeafSearch::Found> settled;
@@ -197,18 +214,21 @@ TEST_F(FindPiecesTest, SideBySideTheSameIsFound) {
             settled.push_back(search.found()[settled.size()]);
           }
         };
-        bool more = true;
-        for (*pieces = 0; more; ++*pieces) {
+        for (bool more = true, first = true; more; first = false) {
           more = search.More().value();
           if (settle) take();
+          if (first) settled_at_first = settled.size();
         }
         take();
-        EXPECT_EQ(search.looked(), static_cast<std::uint64_t>(kSteps));
+        EXPECT_EQ(search.looked(), steps.size());
         return settled;
       };
-      int pieces = 0, pieces_side_by_side = 0;
-      const auto one_by_one = search_all(false, &pieces);
-      const auto side_by_side = search_all(true, &pieces_side_by_side);
+      const auto one_by_one = search_all(false);
+      const auto side_by_side = search_all(true);
+      if (condition == std::string_view("dtype==float32") && globs.empty()) {
+        EXPECT_GT(settled_at_first, 0u);
+        EXPECT_LT(settled_at_first, one_by_one.size());
+      }
       ASSERT_EQ(side_by_side.size(), one_by_one.size()) << condition;
       for (std::size_t i = 0; i < one_by_one.size(); ++i) {
         const LeafSearch::Found& a = one_by_one[i];
@@ -221,6 +241,38 @@ TEST_F(FindPiecesTest, SideBySideTheSameIsFound) {
       }
     }
   }
+}
+
+TEST_F(FindPiecesTest, MoreStepsThanThatAreReadOneAfterTheOther) {
+  constexpr std::size_t kMost = 256;
+  const std::string many = scratch_ / "many";
+  ASSERT_OK_AND_ASSIGN(Store store,
+                       Store::Open(many, {.create_if_missing = true}));
+  for (std::size_t step = 0; step <= kMost; ++step) {
+    StepBuilder builder = store.Begin(static_cast<std::int64_t>(step));
+    std::vector<float> values(40);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>(step + i);
+      builder.Put(absl::StrCat("leaf", i),
+                  {.dtype = DType::kFloat32, .shape = {1}, .data = &values[i]});
+    }
+    ASSERT_THAT(std::move(builder).Commit().WaitCommitted(), IsOk());
+  }
+  ASSERT_OK_AND_ASSIGN(std::vector<StepInfo> steps, store.Steps());
+  const auto turns = [&] {
+    LeafSearch search = SearchFor("l2>=0");
+    EXPECT_THAT(search.Begin(store, steps, /*settle=*/true), IsOk());
+    std::size_t made = 1;
+    while (search.More().value()) ++made;
+    EXPECT_EQ(search.found().size(), 40u);
+    for (const LeafSearch::Found& found : search.found()) {
+      EXPECT_EQ(found.steps, steps.size());
+    }
+    return made;
+  };
+  EXPECT_GT(turns(), kMost);
+  steps.pop_back();
+  EXPECT_LT(turns(), 5u);  // The leaves of all of them at once.
 }
 
 TEST_F(FindPiecesTest, WhereNothingCanBeFoundTheRestIsNotAsked) {

@@ -251,6 +251,32 @@ TEST_F(FindTest, FollowTellsOfStepsAsTheyCome) {
   ASSERT_OK(store.Close());
 }
 
+TEST_F(FindTest, WhatAnAlertRunsPrintsBesideTheRows) {
+  const std::string own = scratch_ / "own";
+  ASSERT_OK_AND_ASSIGN(Store store,
+                       Store::Open(own, {.create_if_missing = true}));
+  const auto save = [&](std::int64_t step) {
+    ASSERT_OK(store.Begin(step).PutInt("n", step).Commit().WaitCommitted(
+        absl::Minutes(1)));
+  };
+  save(1);
+  std::thread trainer([&] {
+    while (!std::filesystem::exists(scratch_ / "begun")) {
+      std::this_thread::yield();
+    }
+    save(2);
+  });
+  const Result follow = Run(
+      {"-C", own, "log", "-f", "--stall", "1ns", "--until", "2", "--json",
+       "--exec", "sh -c 'echo a word; touch " + (scratch_ / "begun") + "'"});
+  trainer.join();
+  EXPECT_EQ(follow.code, 0) << follow.err;
+  EXPECT_THAT(follow.err, HasSubstr("a word\n"));
+  EXPECT_THAT(follow.out, Not(HasSubstr("a word")));
+  EXPECT_EQ(std::count(follow.out.begin(), follow.out.end(), '\n'), 2);
+  ASSERT_OK(store.Close());
+}
+
 TEST_F(FindTest, RangesAreTakenOrNamed) {
   const auto steps = [this](std::vector<std::string> words) {
     words.insert(words.end(),

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
@@ -31,17 +32,22 @@ using ::testing::HasSubstr;
 // This process opens no store: its children could not write then.
 class LiveKillTest : public CommandRunner {
  protected:
+  static constexpr int kKinds = 6;  // Of what is asked for.
+
   // Where it ends by itself.
   enum class End { kNever, kDone };
 
-  // A trainer; returns once it has the store open.
-  pid_t Train(End end) {
+  // A trainer; returns once it has the store open. Of what `turn` asks for, see
+  // Words(): where there is to be something to free it removes a step, and
+  // frees nothing by itself.
+  pid_t Train(End end, int turn) {
     int ready[2];
     EXPECT_EQ(pipe(ready), 0);
     const pid_t child = fork();
     if (child == 0) {
       StoreOptions options;
       options.create_if_missing = true;
+      options.collect = !IsCollection(turn);
       if (end == End::kDone) {
         // Between what is done and its answer.
         options.log = [](LogSeverity, std::string_view where,
@@ -64,6 +70,9 @@ class LiveKillTest : public CommandRunner {
                  .ok()) {
           _exit(4);
         }
+      }
+      if (IsCollection(turn) && !store->Delete(AtStep(step - 1)).ok()) {
+        _exit(6);
       }
       if (write(ready[1], "r", 1) != 1) _exit(5);
       while (true) pause();
@@ -105,10 +114,12 @@ class LiveKillTest : public CommandRunner {
     EXPECT_TRUE(WIFSIGNALED(status)) << status;
   }
 
+  static bool IsCollection(int turn) { return turn % kKinds == 5; }
+
   // What step `step` is asked for in turn `turn`, and whether it is so.
   std::vector<std::string> Words(int turn, const std::string& step) {
     const std::string name = absl::StrFormat("n%d", turn);
-    switch (turn % 5) {
+    switch (turn % kKinds) {
       case 0:
         return {"tag", name, step};
       case 1:
@@ -117,8 +128,10 @@ class LiveKillTest : public CommandRunner {
         return {"fork", step, "--branch", name};
       case 3:
         return {"policy", "--set", absl::StrFormat("latest(%d)", 1000 + turn)};
-      default:
+      case 4:
         return {"rm", step, "-y"};
+      default:
+        return {"gc"};
     }
   }
   bool IsDone(int turn, const std::string& step) {
@@ -133,7 +146,7 @@ class LiveKillTest : public CommandRunner {
       EXPECT_EQ(result.code, 0) << result.err;
       return "\n" + result.out;
     };
-    switch (turn % 5) {
+    switch (turn % kKinds) {
       case 0:
         return lines({"tag"}).find("\n" + name + "\n") != std::string::npos;
       case 1:
@@ -145,8 +158,11 @@ class LiveKillTest : public CommandRunner {
         return Do({"policy"})
                    .out.find(absl::StrFormat("latest(%d)", 1000 + turn)) !=
                std::string::npos;
-      default:
+      case 4:
         return Do({"show", step}).code == 3;
+      default:
+        return Do({"gc", "--dry-run"}).out.find("there is nothing to free") !=
+               std::string::npos;
     }
   }
 
@@ -159,7 +175,7 @@ TEST_F(LiveKillTest, WhatIsSaidIsSo) {
   const int turns = testing::Scaled(200);
   std::map<std::string, int> seen;
   for (int turn = 0; turn < turns; ++turn) {
-    const pid_t trainer = Train(End::kNever);
+    const pid_t trainer = Train(End::kNever, turn);
     // Of the two that this trainer saved, the older one.
     const Result latest =
         Do({"log", "-n", "2", "-o", "tsv", "--no-header", "--columns", "step"});
@@ -168,9 +184,11 @@ TEST_F(LiveKillTest, WhatIsSaidIsSo) {
     const std::string step =
         latest.out.substr(line, latest.out.find('\n', line) - line);
     std::vector<std::string> words = Words(turn, step);
+    EXPECT_FALSE(IsDone(turn, step)) << turn;
     words.insert(words.begin(), {"-C", own_});
     const Running command = Start(words);
-    const auto& moment = kMoments[turn / 5 % 5];
+    const auto& moment =
+        kMoments[static_cast<std::size_t>(turn / kKinds) % std::size(kMoments)];
     if (Await(moment, command.pid)) ++seen[std::string(moment)];
     Kill(trainer);
     const Result result = Finish(command);
@@ -195,8 +213,8 @@ TEST_F(LiveKillTest, WhatIsSaidIsSo) {
 }
 
 TEST_F(LiveKillTest, BetweenDoneAndAnswered) {
-  for (int turn = 0; turn < 10; ++turn) {
-    const pid_t trainer = Train(End::kDone);
+  for (int turn = 0; turn < 2 * kKinds; ++turn) {
+    const pid_t trainer = Train(End::kDone, turn);
     const Result latest =
         Do({"log", "-n", "2", "-o", "tsv", "--no-header", "--columns", "step"});
     const std::size_t line = latest.out.find('\n') + 1;
@@ -207,7 +225,11 @@ TEST_F(LiveKillTest, BetweenDoneAndAnswered) {
     ASSERT_EQ(waitpid(trainer, &status, 0), trainer);
     ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     EXPECT_EQ(result.code, 0) << turn << result.err;
-    EXPECT_THAT(result.err, HasSubstr("ended in the middle; it is done"));
+    // What is freed shows nowhere, so it is freed once more.
+    EXPECT_THAT(result.err,
+                HasSubstr(IsCollection(turn)
+                              ? "ended before it was done; it is done here"
+                              : "ended in the middle; it is done"));
     EXPECT_TRUE(IsDone(turn, step)) << turn;
   }
 }

@@ -20,9 +20,16 @@
 namespace ckptree::tools {
 namespace {
 
-std::uint64_t SharedBytes(std::uint64_t logical, std::uint64_t unique) {
-  return logical > unique ? logical - unique : 0;
-}
+// What the cells of SIZE, UNIQUE and SHARED say: the last two make up the
+// first.
+struct ValueShares {
+  std::uint64_t size;
+  std::uint64_t unique;
+
+  ValueShares(std::uint64_t logical, std::uint64_t alone)
+      : size(logical), unique(std::min(logical, alone)) {}
+  std::uint64_t shared() const { return size - unique; }
+};
 
 Table StepTable(const UsageReport& usage, bool exact) {
   Table table;
@@ -37,21 +44,24 @@ Table StepTable(const UsageReport& usage, bool exact) {
                  {"living_bytes", usage.living_bytes},
                  {"living_stored_bytes", usage.living_stored_bytes},
                  {"kept", KeptJson(usage.kept)}};
-  table.columns = {{.name = "step", .title = "STEP", .right = true},
-                   {.name = "logical_bytes", .title = "SIZE", .right = true},
-                   {.name = "new_bytes", .title = "NEW", .right = true},
-                   {.name = "unique_bytes", .title = "UNIQUE", .right = true},
-                   {.name = "shared_bytes", .title = "SHARED", .right = true},
-                   {.name = "branch"},
-                   {.name = "version"},
-                   {.name = "unique_stored_bytes"}};
+  table.columns = {
+      {.name = "step", .title = "STEP", .right = true},
+      {.name = "logical_bytes", .title = "SIZE", .right = true},
+      {.name = "new_bytes", .title = "NEW", .right = true},
+      {.name = "unique_value_bytes", .title = "UNIQUE", .right = true},
+      {.name = "shared_bytes", .title = "SHARED", .right = true},
+      {.name = "unique_bytes", .title = "FREES", .right = true},
+      {.name = "branch"},
+      {.name = "version"},
+      {.name = "unique_stored_bytes"}};
   for (const StepUsage& step : usage.steps) {
     Cell number = StepCell(step.step);
     number.text = StepText(step.branch, step.step);
+    const ValueShares split(step.logical_bytes, step.unique_bytes);
     table.rows.push_back(
-        {std::move(number), BytesCell(step.logical_bytes, exact),
-         BytesCell(step.new_bytes, exact), BytesCell(step.unique_bytes, exact),
-         BytesCell(SharedBytes(step.logical_bytes, step.unique_bytes), exact),
+        {std::move(number), BytesCell(split.size, exact),
+         BytesCell(step.new_bytes, exact), BytesCell(split.unique, exact),
+         BytesCell(split.shared(), exact), BytesCell(step.unique_bytes, exact),
          TextCell(step.branch), CountCell(step.version),
          BytesCell(step.unique_stored_bytes, exact)});
   }
@@ -136,21 +146,23 @@ absl::StatusOr<int> PrintSubtrees(Session& session,
   table.rows_name = "subtrees";
   table.extra = {
       {"branch", info->branch}, {"step", info->step}, {"depth", parts}};
-  table.columns = {{.name = "key", .title = "KEY", .elide = true},
-                   {.name = "leaves", .title = "LEAVES", .right = true},
-                   {.name = "logical_bytes", .title = "SIZE", .right = true},
-                   {.name = "unique_bytes", .title = "UNIQUE", .right = true},
-                   {.name = "shared_bytes", .title = "SHARED", .right = true}};
+  table.columns = {
+      {.name = "key", .title = "KEY", .elide = true},
+      {.name = "leaves", .title = "LEAVES", .right = true},
+      {.name = "logical_bytes", .title = "SIZE", .right = true},
+      {.name = "unique_value_bytes", .title = "UNIQUE", .right = true},
+      {.name = "shared_bytes", .title = "SHARED", .right = true},
+      {.name = "unique_bytes"}};
   const bool exact = options.exact_bytes;
   for (const SubtreeUsage& subtree : *subtrees) {
     Cell name = TextCell(subtree.name);
     if (subtree.name.empty()) name.text = "(all)";
-    table.rows.push_back(
-        {std::move(name), CountCell(subtree.leaves),
-         BytesCell(subtree.logical_bytes, exact),
-         BytesCell(subtree.unique_bytes, exact),
-         BytesCell(SharedBytes(subtree.logical_bytes, subtree.unique_bytes),
-                   exact)});
+    const ValueShares split(subtree.logical_bytes, subtree.unique_value_bytes);
+    table.rows.push_back({std::move(name), CountCell(subtree.leaves),
+                          BytesCell(split.size, exact),
+                          BytesCell(split.unique, exact),
+                          BytesCell(split.shared(), exact),
+                          BytesCell(subtree.unique_bytes, exact)});
   }
   if (absl::Status status = session.Print(std::move(table), options);
       !status.ok()) {

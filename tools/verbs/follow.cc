@@ -72,7 +72,8 @@ absl::StatusOr<std::vector<std::string>> SplitCommand(std::string_view text) {
   return words;
 }
 
-// Runs `words` without a shell and waits for it.
+// Runs `words` without a shell and waits for it. What it prints goes to
+// standard error: on standard output are rows alone.
 void RunProgram(Session& session, const std::vector<std::string>& words,
                 const std::vector<std::pair<std::string, std::string>>& more) {
   std::vector<std::string> variables;
@@ -96,9 +97,13 @@ void RunProgram(Session& session, const std::vector<std::string>& words,
   }
   argv.push_back(nullptr);
   envp.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
   pid_t pid = 0;
   const int error =
-      posix_spawnp(&pid, argv[0], nullptr, nullptr, argv.data(), envp.data());
+      posix_spawnp(&pid, argv[0], &actions, nullptr, argv.data(), envp.data());
+  posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
     session.Note(absl::StrFormat("%s cannot be run: %s", Escape(words[0]),
                                  std::strerror(error)));

@@ -74,7 +74,8 @@ std::string JsonHelp() {
       "share/ckptree/schemas, in the sources in tools/schemas. With "
       "--columns\n"
       "it is ckptree.rows/1: the rows have those columns, each as the shape\n"
-      "in \"of\" says; -o ndjson prints the rows alone, an object a line.\n"
+      "in \"of\" says; -o ndjson prints the rows alone, an object a line, as\n"
+      "`ckptree log -f` does with --json, too.\n"
       "NaN, Infinity and -Infinity are texts. A long list is printed as it is\n"
       "read: where that fails on the way the document is not closed, and the\n"
       "exit code is that of the error.\n\n";

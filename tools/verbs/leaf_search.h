@@ -41,8 +41,8 @@ bool IsOwnName(std::string_view name);
 // A search through steps, the older first. A step is not opened where its own
 // record says that nothing in it can be found; of others only what differs from
 // the step before is read, where that is little. The first that is opened is
-// read by pieces, and a few steps of which much differs side by side. Confined
-// to one thread, but for found().
+// read by pieces, and steps of which much differs side by side, unless they are
+// too many. Confined to one thread, but for found().
 class LeafSearch {
  public:
   // A leaf; of a condition that says nothing of leaves the steps (no key).

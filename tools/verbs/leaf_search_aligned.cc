@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A search in few steps, side by side: of the first leaves all is known before
+// A search in some steps, side by side: of the first leaves all is known before
 // the next are read.
 
 #include <algorithm>
 #include <tuple>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "base/status_macros.h"
+#include "tools/output/interrupt.h"
 #include "tools/verbs/leaf_search.h"
 
 namespace ckptree::tools {
 namespace {
 
-// So many are opened at once.
-constexpr std::size_t kMostAligned = 16;
-// Steps of fewer leaves are read as a whole soon enough.
-constexpr std::uint64_t kFewLeaves = 4096;
+// So many are opened at once: of more a range would be too short to be worth
+// its look-ups. Steps of several parts are held as wholes, so these are fewer.
+constexpr std::size_t kMostAligned = 256;
+constexpr std::size_t kMostAtOnce = 16;
+// So few in all steps together are read soon enough one step after the other.
+constexpr std::uint64_t kFewLeaves = 8192;
 
 }  // namespace
 
@@ -51,10 +55,9 @@ std::vector<LeafSearch::Turn> LeafSearch::TurnsToAlign() {
     before = &info;
     if (turns.size() > kMostAligned || little) return {};
   }
-  const bool any_long = std::ranges::any_of(turns, [](const Turn& turn) {
-    return turn.info->leaf_count >= kFewLeaves;
-  });
-  if (!any_long) turns.clear();
+  std::uint64_t leaves = 0;
+  for (const Turn& turn : turns) leaves += turn.info->leaf_count;
+  if (leaves < kFewLeaves) turns.clear();
   return turns;
 }
 
@@ -68,11 +71,15 @@ absl::Status LeafSearch::Align() {
     if (!step) return absl::OkStatus();  // Who opens one by one passes it over.
     opened.push_back(*std::move(step));
   }
-  turns_ = std::move(turns);
-  opened_ = std::move(opened);
   std::vector<const Step*> steps;
-  for (const Step& step : opened_) steps.push_back(&step);
-  aligned_.emplace(steps);
+  for (const Step& step : opened) steps.push_back(&step);
+  AlignedSteps aligned(steps);
+  if (aligned.any_at_once() && steps.size() > kMostAtOnce) {
+    return absl::OkStatus();
+  }
+  turns_ = std::move(turns);
+  opened_ = std::move(opened);  // Each stays where it is.
+  aligned_.emplace(std::move(aligned));
   looked_ = steps_.size();
   next_ = steps_.size();
   return absl::OkStatus();
@@ -93,6 +100,7 @@ absl::Status LeafSearch::LookAtRange() {
   const std::size_t found_before = found_.size();
   bool any = false;
   for (std::size_t i = 0; i < turns_.size(); ++i) {
+    if (Interrupted()) return absl::CancelledError("interrupted");
     EraseOthers(&range[i]);
     any = any || !range[i].empty();
     ++turn_;

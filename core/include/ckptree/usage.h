@@ -32,8 +32,10 @@ struct StepUsage {
   std::uint64_t logical_bytes = 0;  // Of all its values.
   std::uint64_t new_bytes = 0;      // Of values that its save wrote.
   // Of stored blocks that go when this step alone is deleted, wherever they
-  // are; the rest is shared with others. Records of leaves are among them, so
-  // that of many tiny ones it is more than their values.
+  // are; the rest is shared with others. It may be more than logical_bytes:
+  // records of leaves are among them, packs of small leaves of which the step
+  // needs some, and what deleted steps left that only it holds. Exactly whose
+  // values these are Subtrees() says.
   std::uint64_t unique_bytes = 0;
   // What these take on this disk: less where arrays are coded, nothing where
   // they left it. About right.
@@ -80,6 +82,7 @@ struct SubtreeUsage {
   std::uint64_t leaves = 0;
   std::uint64_t logical_bytes = 0;
   std::uint64_t unique_bytes = 0;  // As of a step; of shared packs its part.
+  std::uint64_t unique_value_bytes = 0;  // Of these its values: no records.
 };
 
 }  // namespace ckptree
