@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -85,11 +86,18 @@ std::uint64_t Engine::FarBytes() {
   return bytes;
 }
 
+std::optional<LocalNote> Engine::ReadShipNote() const {
+  if (!address_.empty()) return std::nullopt;
+  absl::StatusOr<LocalNote> note = ReadLocalNote(kv_options_, directory_);
+  if (!note.ok() || !note->from.empty() || note->ships.empty()) {
+    return std::nullopt;
+  }
+  return *std::move(note);
+}
+
 std::string Engine::ShippedTo() const {
-  if (!address_.empty()) return "";
-  const absl::StatusOr<LocalNote> note = ReadLocalNote(kv_options_, directory_);
-  if (!note.ok() || !note->from.empty() || note->ships.empty()) return "";
-  return note->ships.back().address;
+  const std::optional<LocalNote> note = ReadShipNote();
+  return note.has_value() ? note->ships.back().address : "";
 }
 
 absl::Status Engine::ForgetFarThatAreHere() {
