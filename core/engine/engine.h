@@ -130,6 +130,8 @@ class Engine {
   absl::Status CheckIndexesThere(std::vector<std::string>* found) const;
   // Of segments of the directory that are elsewhere alone.
   std::uint64_t FarBytes();
+  // As Store::MayReadRemote().
+  bool MayReadRemote() const;
   // What the directory notes of its ships; nothing where it was shipped to no
   // object store, or has the note of another directory.
   std::optional<LocalNote> ReadShipNote() const;

@@ -74,7 +74,7 @@ std::shared_ptr<FarRows> Engine::NewFarRows(const StoreOptions& options) {
         }
         return kv::OpenObjectStore(address, {}, call);
       },
-      options.log);
+      FarReader{options.log, options.cancelled});
 }
 
 std::uint64_t Engine::FarBytes() {
@@ -211,7 +211,8 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenByAddress(
   CacheTurn turn;
   CKPTREE_ASSIGN_OR_RETURN(
       CachedStore cached,
-      CacheOf(address, PlainKvOptions(options), trouble, &turn));
+      CacheOf(address, PlainKvOptions(options), trouble,
+              {options.store.log, options.store.cancelled}, &turn));
   EngineOptions there = options;
   there.far = cached.segments;
   CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
@@ -224,14 +225,20 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenByAddress(
 
 absl::Status Engine::CheckObjectsThere(bool all,
                                        std::vector<std::string>* damage) const {
-  return address_.empty() ? absl::OkStatus()
-                          : CheckObjects(cached_, all, damage);
+  if (address_.empty()) return absl::OkStatus();
+  const RemoteAttendant attendant(trouble_, HadEnough());
+  return CheckObjects(cached_, all, damage);
 }
 
 absl::Status Engine::CheckIndexesThere(std::vector<std::string>* found) const {
-  return address_.empty() ? absl::OkStatus()
-                          : CheckIndexes(*cached_.store, cached_.uuid,
-                                         kv::Call::Within(kTimeOfCheck), found);
+  if (address_.empty()) return absl::OkStatus();
+  const RemoteAttendant attendant(trouble_, HadEnough());
+  return CheckIndexes(*cached_.store, cached_.uuid,
+                      kv::Call::Within(kTimeOfCheck), found);
+}
+
+bool Engine::MayReadRemote() const {
+  return database_ != nullptr && database_->any_far();
 }
 
 }  // namespace ckptree::internal
