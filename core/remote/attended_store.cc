@@ -193,7 +193,8 @@ void RemoteTrouble::Ended(std::uint64_t call, const absl::Status& how) {
     }
     heard_ = absl::OkStatus();
     since_.reset();
-    if (!std::exchange(told_, false)) return;
+    // Who has enough of it was answered nothing.
+    if (!std::exchange(told_, false) || absl::IsCancelled(how)) return;
   }
   logger_.Log(LogSeverity::kInfo, "remote",
               absl::StrCat(address_, " answers again"));

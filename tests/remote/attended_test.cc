@@ -227,6 +227,11 @@ TEST(RemoteTroubleTest, IsLoggedOnceAndWhenItIsOver) {
   EXPECT_THAT(lines, ElementsAre(absl::StrCat("s3://bucket/run is waited for: ",
                                               kCause),
                                  "s3://bucket/run answers again"));
+  // Nor does it where nobody waits any more.
+  trouble.Heard(absl::UnavailableError(kCause));
+  trouble.Ended(trouble.Began("writing x"), absl::CancelledError("enough"));
+  EXPECT_FALSE(trouble.told());
+  EXPECT_EQ(lines.size(), 3);
 }
 
 }  // namespace
