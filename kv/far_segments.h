@@ -69,10 +69,12 @@ class FarSegments {
                             std::span<std::byte> into) = 0;
 
   // A file here, with all bytes of the segment, compared with its digest.
-  // `goes`: whoever opened it removes the name.
+  // `goes`: whoever opened it removes the name. `hold`: what it takes is given
+  // back once nobody has that, nor the file open.
   struct Copy {
     std::string path;
     bool goes = false;
+    std::shared_ptr<const void> hold = nullptr;
   };
   virtual absl::StatusOr<Copy> Fetch(const FarSegment& segment) = 0;
   // Until each `true` had its `false`, Fetch() fetches what was kept before,

@@ -146,6 +146,7 @@ std::string EncodeStoreAnswer(const StoreAnswer& answer) {
   out.set_versions(answer.versions);
   out.set_blocks_freed(answer.blocks_freed);
   out.set_bytes_freed(answer.bytes_freed);
+  out.set_far_bytes_freed(answer.far_bytes_freed);
   out.set_bytes_left(answer.bytes_left);
   out.set_files_dropped(answer.files_dropped);
   out.set_files_rewritten(answer.files_rewritten);
@@ -189,6 +190,7 @@ absl::StatusOr<StoreAnswer> DecodeStoreAnswer(std::string_view bytes) {
   answer.versions = in.versions();
   answer.blocks_freed = in.blocks_freed();
   answer.bytes_freed = in.bytes_freed();
+  answer.far_bytes_freed = in.far_bytes_freed();
   answer.bytes_left = in.bytes_left();
   answer.files_dropped = in.files_dropped();
   answer.files_rewritten = in.files_rewritten();

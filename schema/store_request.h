@@ -76,6 +76,7 @@ struct StoreAnswer {
   std::uint64_t versions = 0;
   std::uint64_t blocks_freed = 0;
   std::uint64_t bytes_freed = 0;
+  std::uint64_t far_bytes_freed = 0;
   std::uint64_t bytes_left = 0;
   std::uint64_t files_dropped = 0;
   std::uint64_t files_rewritten = 0;

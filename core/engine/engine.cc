@@ -542,6 +542,8 @@ absl::Status Engine::Close() {
   }
   catalog_.Close();
   if (database_ != nullptr) status.Update(database_->Close());
+  far_rows_->Rest();
+  if (cached_.segments != nullptr) cached_.segments->Rest();
   return status;
 }
 

@@ -32,6 +32,7 @@
 #include "core/process/logger.h"
 #include "core/remote/address_cache.h"
 #include "core/remote/far_rows.h"
+#include "core/remote/local_note.h"
 #include "core/remote/replicator.h"
 #include "core/save/coding_choice.h"
 #include "core/save/part_memory.h"
@@ -129,7 +130,12 @@ class Engine {
   absl::Status CheckIndexesThere(std::vector<std::string>* found) const;
   // Of segments of the directory that are elsewhere alone.
   std::uint64_t FarBytes();
-  // The object store that the directory was last shipped to; empty: none.
+  // As Store::MayReadRemote().
+  bool MayReadRemote() const;
+  // What the directory notes of its ships; nothing where it was shipped to no
+  // object store, or has the note of another directory.
+  std::optional<LocalNote> ReadShipNote() const;
+  // The object store that it was last shipped to; empty: none.
   std::string ShippedTo() const;
   Replicator* replicator() { return replicator_.get(); }  // Null: no remote.
   // Refresh() of an address, which else waits as long as that may take, ends

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -73,7 +74,7 @@ std::shared_ptr<FarRows> Engine::NewFarRows(const StoreOptions& options) {
         }
         return kv::OpenObjectStore(address, {}, call);
       },
-      options.log);
+      FarReader{options.log, options.cancelled});
 }
 
 std::uint64_t Engine::FarBytes() {
@@ -85,11 +86,18 @@ std::uint64_t Engine::FarBytes() {
   return bytes;
 }
 
+std::optional<LocalNote> Engine::ReadShipNote() const {
+  if (!address_.empty()) return std::nullopt;
+  absl::StatusOr<LocalNote> note = ReadLocalNote(kv_options_, directory_);
+  if (!note.ok() || !note->from.empty() || note->ships.empty()) {
+    return std::nullopt;
+  }
+  return *std::move(note);
+}
+
 std::string Engine::ShippedTo() const {
-  if (!address_.empty()) return "";
-  const absl::StatusOr<LocalNote> note = ReadLocalNote(kv_options_, directory_);
-  if (!note.ok() || !note->from.empty() || note->ships.empty()) return "";
-  return note->ships.back().address;
+  const std::optional<LocalNote> note = ReadShipNote();
+  return note.has_value() ? note->ships.back().address : "";
 }
 
 absl::Status Engine::ForgetFarThatAreHere() {
@@ -203,7 +211,8 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenByAddress(
   CacheTurn turn;
   CKPTREE_ASSIGN_OR_RETURN(
       CachedStore cached,
-      CacheOf(address, PlainKvOptions(options), trouble, &turn));
+      CacheOf(address, PlainKvOptions(options), trouble,
+              {options.store.log, options.store.cancelled}, &turn));
   EngineOptions there = options;
   there.far = cached.segments;
   CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine,
@@ -216,14 +225,20 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenByAddress(
 
 absl::Status Engine::CheckObjectsThere(bool all,
                                        std::vector<std::string>* damage) const {
-  return address_.empty() ? absl::OkStatus()
-                          : CheckObjects(cached_, all, damage);
+  if (address_.empty()) return absl::OkStatus();
+  const RemoteAttendant attendant(trouble_, HadEnough());
+  return CheckObjects(cached_, all, damage);
 }
 
 absl::Status Engine::CheckIndexesThere(std::vector<std::string>* found) const {
-  return address_.empty() ? absl::OkStatus()
-                          : CheckIndexes(*cached_.store, cached_.uuid,
-                                         kv::Call::Within(kTimeOfCheck), found);
+  if (address_.empty()) return absl::OkStatus();
+  const RemoteAttendant attendant(trouble_, HadEnough());
+  return CheckIndexes(*cached_.store, cached_.uuid,
+                      kv::Call::Within(kTimeOfCheck), found);
+}
+
+bool Engine::MayReadRemote() const {
+  return database_ != nullptr && database_->any_far();
 }
 
 }  // namespace ckptree::internal

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
@@ -56,8 +57,9 @@ absl::Status Reads(kv::ObjectStore& remote, const std::string& uuid,
 RemoteLook LookAtRemote(const Store& store, absl::Duration patience) {
   Engine& engine = StoreEngine::Of(store);
   RemoteLook look;
-  look.address = engine.ShippedTo();
-  if (look.address.empty()) return look;
+  const std::optional<LocalNote> note = engine.ReadShipNote();
+  if (!note.has_value()) return look;
+  look.address = note->ships.back().address;
   const kv::Call reading = kv::Call::Within(patience);
   absl::StatusOr<std::unique_ptr<kv::ObjectStore>> remote =
       kv::OpenObjectStore(look.address, {}, reading);
@@ -66,14 +68,10 @@ RemoteLook LookAtRemote(const Store& store, absl::Duration patience) {
   const std::string& uuid = engine.store_record().uuid;
   look.reads = Reads(**remote, uuid, reading);
   if (!look.reads.ok()) return look;
-  const absl::StatusOr<LocalNote> note =
-      ReadLocalNote(engine.kv_options(), engine.directory());
-  if (note.ok()) {
-    const auto shipped = ShippedUpTo(**remote, uuid, *note, reading);
-    const std::uint64_t newest = engine.database().newest_ordinal();
-    if (shipped.ok() && shipped->has_value()) {
-      look.behind = newest - std::min(newest, **shipped);
-    }
+  const auto shipped = ShippedUpTo(**remote, uuid, *note, reading);
+  const std::uint64_t newest = engine.database().newest_ordinal();
+  if (shipped.ok() && shipped->has_value()) {
+    look.behind = newest - std::min(newest, **shipped);
   }
   look.writes = kv::ProveConditionalPut(**remote, HexOf(uuid),
                                         kv::Call::Within(patience));

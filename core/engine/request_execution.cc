@@ -49,6 +49,7 @@ absl::Status Collect(const RequestContext& context,
   answer->versions = report.versions;
   answer->blocks_freed = report.blocks_freed;
   answer->bytes_freed = report.bytes_freed;
+  answer->far_bytes_freed = report.far_bytes_freed;
   answer->bytes_left = report.bytes_left;
   answer->files_dropped = report.files_dropped;
   answer->files_rewritten = report.files_rewritten;

@@ -320,6 +320,10 @@ absl::StatusOr<std::vector<SubtreeUsage>> Store::Subtrees(
   return internal::Subtrees(engine().get(), step, depth);
 }
 
+bool Store::MayReadRemote() const {
+  return engine()->CheckUsable().ok() && engine()->MayReadRemote();
+}
+
 absl::Status Store::Refresh() { return engine()->Refresh(); }
 
 absl::Status Store::WaitForRoom(absl::Duration timeout) {

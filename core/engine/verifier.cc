@@ -129,6 +129,11 @@ class Verifier {
     if (std::string damage = database_.IndexDamage(); !damage.empty()) {
       damage_.Add(Finding::Severity::kDamage, std::move(damage));
     }
+    // Whatever was not read then says nothing.
+    if (const auto& enough = engine_.options().cancelled;
+        database_.any_far() && enough && enough()) {
+      return absl::CancelledError("verify stopped");
+    }
     engine_.arena().execute([&] { damage_.Explain(database_, versions_); });
     return std::move(report_);
   }
@@ -166,7 +171,7 @@ class Verifier {
   // Of what did not answer in the middle. All of a store that is read by its
   // address is there.
   absl::Status NotLookedAt(const absl::Status& why) {
-    if (database_.reads_far()) return why;
+    if (database_.reads_far() || absl::IsCancelled(why)) return why;
     if (far_answers_.value_or(true)) TellNotLookedAt(why);
     far_answers_ = false;
     return absl::OkStatus();

@@ -18,6 +18,7 @@ absl::Status OfObjectStore(absl::Status status, const std::string& address) {
       status = base::WithText(status, absl::StatusCode::kUnavailable,
                               status.message());
       break;
+    case absl::StatusCode::kCancelled:
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kUnauthenticated:
     case absl::StatusCode::kUnavailable:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Errors that say nothing of what was saved: the object store that it is in
-// does not answer, or refuses who asks.
+// does not answer, or refuses who asks, or nobody waits for it any more.
 
 #ifndef CKPTREE_CORE_PROCESS_OUT_OF_REACH_H_
 #define CKPTREE_CORE_PROCESS_OUT_OF_REACH_H_
@@ -14,8 +14,8 @@
 namespace ckptree::internal {
 
 // What a request to the object store at `address` came to. Where that is no
-// answer, or a refusal, the address goes with it; no answer in time is
-// kUnavailable then.
+// answer, a refusal, or kCancelled, the address goes with it; no answer in time
+// is kUnavailable then.
 absl::Status OfObjectStore(absl::Status status, const std::string& address);
 
 // The address; nothing: `status` is another one. kUnavailable without it is of

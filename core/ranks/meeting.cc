@@ -152,7 +152,9 @@ absl::Status Meeting::Late(const CoordinatorMail* mail) const {
       absl::StrCat(where,
                    options_.shared_folder
                        ? "is it the same folder there?"
-                       : "has it the same remote, and shared_folder = false?",
+                       : "has it the same remote, and shared_folder = false? "
+                         "One that does not reach the object store cannot "
+                         "tell the others: see its own error",
                    refusals_.Before()));
 }
 

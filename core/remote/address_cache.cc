@@ -36,6 +36,7 @@
 #include "base/status_macros.h"
 #include "core/remote/chain.h"
 #include "core/remote/chain_rows.h"
+#include "core/remote/fetched_copy.h"
 #include "core/remote/left_stores.h"
 #include "core/remote/mirror.h"
 #include "core/remote/remote_objects.h"
@@ -109,11 +110,18 @@ struct Extent {
 };
 
 // Of all who use a directory. Null: somebody else has it in a way that does not
-// go with `how`, or it is not there.
-std::shared_ptr<const void> TryHold(const std::string& directory, int how) {
+// go with `how`, or it is not there; or the disk does not take the lock, which
+// `disk` has then, unless it is null.
+std::shared_ptr<const void> TryHold(const std::string& directory, int how,
+                                    absl::Status* disk = nullptr) {
   const int fd =
       open((directory + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) return nullptr;
+  if (fd < 0) {
+    if (disk != nullptr) {
+      *disk = absl::ErrnoToStatus(errno, "locking " + directory);
+    }
+    return nullptr;
+  }
   std::error_code error;
   if (flock(fd, how | LOCK_NB) != 0 || !fs::exists(directory, error)) {
     close(fd);
@@ -162,9 +170,13 @@ std::optional<Extent> ExtentOf(const std::string& directory,
 absl::Status WriteExtent(const std::string& directory, const Extent& extent,
                          const kv::Options& options) {
   const std::string partial = PointFile(directory) + "." + kv::NewWriteId();
-  CKPTREE_RETURN_IF_ERROR(kv::WriteFile(
-      options, partial, TextOf(extent.from) + "\n" + TextOf(extent.to)));
-  return kv::RenameFile(options, partial, PointFile(directory));
+  absl::Status written = kv::WriteFile(
+      options, partial, TextOf(extent.from) + "\n" + TextOf(extent.to));
+  if (written.ok()) {
+    written = kv::RenameFile(options, partial, PointFile(directory));
+  }
+  if (!written.ok()) kv::RemoveFile(options, partial).IgnoreError();
+  return written;
 }
 
 // Of who reads a directory, shared, or brings it on. Waits, which may be as
@@ -324,18 +336,26 @@ bool IsRemoteAddress(const std::string& where) {
 
 namespace {
 
+// How segments are read: nobody else hears of the calls to `store`.
+struct SegmentReads {
+  std::shared_ptr<kv::ObjectStore> store;
+  const FarReader& reader;
+  std::string folder;
+};
+
 absl::StatusOr<std::shared_ptr<RemoteSegments>> SegmentsOf(
-    const CachedStore& cached, const std::string& folder,
+    const CachedStore& cached, const SegmentReads& reads,
     const kv::Options& options) {
   auto segments = std::make_shared<RemoteSegments>(
-      cached.store, cached.uuid, ListFile(cached.directory), folder, options);
+      reads.store, reads.reader, cached.uuid, ListFile(cached.directory),
+      reads.folder, options);
   CKPTREE_RETURN_IF_ERROR(segments->Load());
   return segments;
 }
 
 // One that is as the store is there now; nothing where there is none.
 absl::StatusOr<std::optional<CachedStore>> FindCached(
-    CachedStore draft, const std::string& root, const std::string& folder,
+    CachedStore draft, const std::string& root, const SegmentReads& reads,
     const kv::Options& options, const kv::Call& call, CacheTurn* turn) {
   for (const std::string& directory : DirectoriesIn(root, options)) {
     CachedStore cached = draft;
@@ -345,7 +365,7 @@ absl::StatusOr<std::optional<CachedStore>> FindCached(
     CKPTREE_ASSIGN_OR_RETURN(
         *turn, TakeTurn(directory, LOCK_SH, cached.trouble->token()));
     const std::optional<Extent> extent = ExtentOf(directory, options);
-    auto segments = SegmentsOf(cached, folder, options);
+    auto segments = SegmentsOf(cached, reads, options);
     if (!segments.ok()) {
       // Of no use without its list.
       cached.hold.reset();
@@ -372,15 +392,15 @@ absl::StatusOr<std::optional<CachedStore>> FindCached(
   return std::nullopt;
 }
 
-}  // namespace
-
-absl::StatusOr<CachedStore> CacheOf(const std::string& address,
-                                    const kv::Options& options,
-                                    std::shared_ptr<RemoteTrouble> trouble,
-                                    CacheTurn* turn) {
+absl::StatusOr<CachedStore> MakeCache(const std::string& address,
+                                      const kv::Options& options,
+                                      std::shared_ptr<RemoteTrouble> trouble,
+                                      const FarReader& reader,
+                                      CacheTurn* turn) {
   const kv::Call first = kv::Call::Within(kTimeOfFirstLook);
-  CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<kv::ObjectStore> store,
-                           OpenAttended(address, trouble, first));
+  CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<kv::ObjectStore> plain,
+                           ConnectAttended(address, *trouble, first));
+  std::unique_ptr<kv::ObjectStore> store = Attended(plain, trouble);
   CKPTREE_ASSIGN_OR_RETURN(const AtAddress look, LookAtAddress(*store, first));
   if (!look.left.empty()) return NameIsGone(address, look);
   const std::optional<schema::RemoteStore>& there = look.store;
@@ -391,14 +411,16 @@ absl::StatusOr<CachedStore> CacheOf(const std::string& address,
   const kv::Call call = kv::Call::Within(kTimeOfLook);
   CKPTREE_ASSIGN_OR_RETURN(const std::string root,
                            CacheRoot(there->uuid, store->address()));
-  const std::string folder = kv::Join(root, kSegmentsFolder);
+  const SegmentReads reads{.store = std::move(plain),
+                           .reader = reader,
+                           .folder = kv::Join(root, kSegmentsFolder)};
   std::error_code error;
-  fs::create_directories(folder, error);
+  fs::create_directories(reads.folder, error);
   if (error) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "%s, where what is fetched is kept, cannot be made (%s): set "
         "XDG_CACHE_HOME to a folder that this user may write to",
-        folder, error.message()));
+        reads.folder, error.message()));
   }
   CachedStore made{.directory = "",
                    .hold = nullptr,
@@ -408,7 +430,7 @@ absl::StatusOr<CachedStore> CacheOf(const std::string& address,
                    .segments = nullptr,
                    .proven = std::make_shared<ProvenPoint>()};
   CKPTREE_ASSIGN_OR_RETURN(std::optional<CachedStore> found,
-                           FindCached(made, root, folder, options, call, turn));
+                           FindCached(made, root, reads, options, call, turn));
   if (found.has_value()) return *std::move(found);
   const std::string id = kv::NewWriteId();
   const std::string partial = kv::Join(root, std::string(kPartialPrefix) + id);
@@ -429,7 +451,9 @@ absl::StatusOr<CachedStore> CacheOf(const std::string& address,
   CKPTREE_RETURN_IF_ERROR(WriteExtent(made.directory, {point, point}, options));
   fs::rename(partial, made.directory, error);
   if (error) return ErrorOf(error, "renaming to " + made.directory);
-  made.hold = TryHold(made.directory, LOCK_SH);
+  absl::Status disk;
+  made.hold = TryHold(made.directory, LOCK_SH, &disk);
+  CKPTREE_RETURN_IF_ERROR(disk);
   if (made.hold == nullptr) {
     return absl::UnavailableError(absl::StrFormat(
         "%s was removed while it was opened: try again", made.directory));
@@ -437,13 +461,13 @@ absl::StatusOr<CachedStore> CacheOf(const std::string& address,
   CKPTREE_ASSIGN_OR_RETURN(
       *turn, TakeTurn(made.directory, LOCK_SH, made.trouble->token()));
   made.proven->Set(point);
-  CKPTREE_ASSIGN_OR_RETURN(made.segments, SegmentsOf(made, folder, options));
+  CKPTREE_ASSIGN_OR_RETURN(made.segments, SegmentsOf(made, reads, options));
   Clean(root, std::string(kRowsPrefix) + id, options);
   return made;
 }
 
-absl::StatusOr<CacheTurn> AdvanceCache(const CachedStore& cached,
-                                       const kv::Options& options) {
+absl::StatusOr<CacheTurn> Advance(const CachedStore& cached,
+                                  const kv::Options& options) {
   const std::string& directory = cached.directory;
   const std::stop_token enough = cached.trouble->token();
   const kv::Call call = kv::Call::Within(kTimeOfLook);
@@ -512,6 +536,25 @@ absl::StatusOr<CacheTurn> AdvanceCache(const CachedStore& cached,
       WriteExtent(directory, {extent.from, extent.from}, options));
   cached.proven->Set(extent.from);
   return turn;
+}
+
+}  // namespace
+
+absl::StatusOr<CachedStore> CacheOf(const std::string& address,
+                                    const kv::Options& options,
+                                    std::shared_ptr<RemoteTrouble> trouble,
+                                    const FarReader& reader, CacheTurn* turn) {
+  absl::StatusOr<CachedStore> made =
+      MakeCache(address, options, std::move(trouble), reader, turn);
+  if (!absl::IsResourceExhausted(made.status())) return made;
+  return NoRoomInCache(CacheFolder().value_or(""), made.status());
+}
+
+absl::StatusOr<CacheTurn> AdvanceCache(const CachedStore& cached,
+                                       const kv::Options& options) {
+  absl::StatusOr<CacheTurn> turn = Advance(cached, options);
+  if (!absl::IsResourceExhausted(turn.status())) return turn;
+  return NoRoomInCache(CacheFolder().value_or(cached.directory), turn.status());
 }
 
 absl::Status CheckObjects(const CachedStore& cached, bool all,

@@ -16,8 +16,9 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "core/remote/attended_store.h"
+#include "core/remote/far_place.h"
+#include "core/remote/remote_segments.h"
 #include "core/remote/row_index.h"
-#include "kv/far_segments.h"
 #include "kv/object_store.h"
 #include "kv/options.h"
 
@@ -59,10 +60,11 @@ struct CachedStore {
   std::string directory;
   // While it lives nobody removes the directory.
   std::shared_ptr<const void> hold;
+  // Of which `trouble` hears; `segments` hears of its own reads.
   std::shared_ptr<kv::ObjectStore> store;
   std::shared_ptr<RemoteTrouble> trouble;
   std::string uuid;
-  std::shared_ptr<kv::FarSegments> segments;
+  std::shared_ptr<RemoteSegments> segments;
   std::shared_ptr<ProvenPoint> proven;
 };
 
@@ -71,7 +73,8 @@ struct CachedStore {
 // leaf records that were read. What nobody uses any more is removed. Safe to
 // delete while nobody reads. Shared by processes. `turn` is for opening it.
 // kNotFound: there is no store, or nothing was shipped yet. kUnavailable,
-// within about a minute: nobody answers there.
+// within about a minute: nobody answers there. `reader` is of what is read of
+// its segments.
 //
 // Two stores may have one uuid, and one commit in common, and the objects of an
 // address may be replaced. So a directory is used only where its newest commit
@@ -79,7 +82,7 @@ struct CachedStore {
 absl::StatusOr<CachedStore> CacheOf(const std::string& address,
                                     const kv::Options& options,
                                     std::shared_ptr<RemoteTrouble> trouble,
-                                    CacheTurn* turn);
+                                    const FarReader& reader, CacheTurn* turn);
 
 // Brings the directory up to what is there now: one request where that is
 // nothing new. Processes take turns; refresh what is read before the turn is

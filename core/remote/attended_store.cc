@@ -44,7 +44,7 @@ class AttendedStore : public kv::ObjectStore {
   }
 
  public:
-  AttendedStore(std::unique_ptr<kv::ObjectStore> store,
+  AttendedStore(std::shared_ptr<kv::ObjectStore> store,
                 std::shared_ptr<RemoteTrouble> trouble)
       : store_(std::move(store)), trouble_(std::move(trouble)) {}
 
@@ -112,7 +112,7 @@ class AttendedStore : public kv::ObjectStore {
     return attended;
   }
 
-  const std::unique_ptr<kv::ObjectStore> store_;
+  const std::shared_ptr<kv::ObjectStore> store_;
   const std::shared_ptr<RemoteTrouble> trouble_;
 };
 
@@ -193,7 +193,8 @@ void RemoteTrouble::Ended(std::uint64_t call, const absl::Status& how) {
     }
     heard_ = absl::OkStatus();
     since_.reset();
-    if (!std::exchange(told_, false)) return;
+    // Who has enough of it was answered nothing.
+    if (!std::exchange(told_, false) || absl::IsCancelled(how)) return;
   }
   logger_.Log(LogSeverity::kInfo, "remote",
               absl::StrCat(address_, " answers again"));
@@ -201,16 +202,23 @@ void RemoteTrouble::Ended(std::uint64_t call, const absl::Status& how) {
 
 std::stop_token RemoteTrouble::token() const {
   const absl::MutexLock lock(&mu_);
-  return token_;
+  return attending_.empty() ? std::stop_token() : attending_.back();
+}
+
+void RemoteTrouble::Attend(std::stop_token token) {
+  const absl::MutexLock lock(&mu_);
+  attending_.push_back(std::move(token));
+}
+
+void RemoteTrouble::Leave(const std::stop_token& token) {
+  const absl::MutexLock lock(&mu_);
+  std::erase(attending_, token);
 }
 
 RemoteAttendant::RemoteAttendant(std::shared_ptr<RemoteTrouble> trouble,
                                  std::function<bool()> cancelled)
     : trouble_(std::move(trouble)) {
-  {
-    const absl::MutexLock lock(&trouble_->mu_);
-    trouble_->token_ = stop_.get_token();
-  }
+  trouble_->Attend(stop_.get_token());
   thread_ = std::jthread(
       [this, cancelled = std::move(cancelled)](const std::stop_token& over) {
         absl::Notification ended;
@@ -225,27 +233,32 @@ RemoteAttendant::RemoteAttendant(std::shared_ptr<RemoteTrouble> trouble,
 RemoteAttendant::~RemoteAttendant() {
   thread_.request_stop();
   thread_.join();
-  const absl::MutexLock lock(&trouble_->mu_);
-  trouble_->token_ = std::stop_token();
+  trouble_->Leave(stop_.get_token());
 }
 
 std::unique_ptr<kv::ObjectStore> Attended(
-    std::unique_ptr<kv::ObjectStore> store,
+    std::shared_ptr<kv::ObjectStore> store,
     std::shared_ptr<RemoteTrouble> trouble) {
   return std::make_unique<AttendedStore>(std::move(store), std::move(trouble));
+}
+
+absl::StatusOr<std::unique_ptr<kv::ObjectStore>> ConnectAttended(
+    const std::string& address, RemoteTrouble& trouble, const kv::Call& call) {
+  kv::Call first = call;
+  if (!first.cancelled.stop_possible()) first.cancelled = trouble.token();
+  const std::uint64_t id = trouble.Began("connecting");
+  absl::StatusOr<std::unique_ptr<kv::ObjectStore>> store =
+      kv::OpenObjectStore(address, kv::ObjectStoreOptions(), first);
+  trouble.Ended(id, store.status());
+  return store;
 }
 
 absl::StatusOr<std::unique_ptr<kv::ObjectStore>> OpenAttended(
     const std::string& address, std::shared_ptr<RemoteTrouble> trouble,
     const kv::Call& call) {
-  kv::Call first = call;
-  if (!first.cancelled.stop_possible()) first.cancelled = trouble->token();
-  const std::uint64_t id = trouble->Began("connecting");
-  absl::StatusOr<std::unique_ptr<kv::ObjectStore>> store =
-      kv::OpenObjectStore(address, kv::ObjectStoreOptions(), first);
-  trouble->Ended(id, store.status());
-  CKPTREE_RETURN_IF_ERROR(store.status());
-  return Attended(*std::move(store), std::move(trouble));
+  CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<kv::ObjectStore> store,
+                           ConnectAttended(address, *trouble, call));
+  return Attended(std::move(store), std::move(trouble));
 }
 
 }  // namespace ckptree::internal

@@ -15,6 +15,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -47,6 +48,10 @@ class RemoteTrouble {
 
   // Ends what is waited for; asks for nothing where nobody attends.
   std::stop_token token() const;
+  // Of one who attends from now on, until Leave(); the last of them has the
+  // calls that begin.
+  void Attend(std::stop_token token);
+  void Leave(const std::stop_token& token);
 
   // OK, or what it is.
   absl::Status now() const;
@@ -59,7 +64,6 @@ class RemoteTrouble {
   }
 
  private:
-  friend class RemoteAttendant;
   absl::Status Now() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // What is to be logged now. It is logged without the mutex: a sink may ask.
   std::optional<std::string> ToTell() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -78,7 +82,7 @@ class RemoteTrouble {
   absl::Status heard_ ABSL_GUARDED_BY(mu_);
   std::optional<absl::Time> since_ ABSL_GUARDED_BY(mu_);
   bool told_ ABSL_GUARDED_BY(mu_) = false;
-  std::stop_token token_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::stop_token> attending_ ABSL_GUARDED_BY(mu_);
 };
 
 // While somebody waits for the object store, in an open or a refresh: looks ten
@@ -100,10 +104,15 @@ class RemoteAttendant {
 // `trouble` hears of the calls to it, and those without a token of their own
 // end with its attendant's.
 std::unique_ptr<kv::ObjectStore> Attended(
-    std::unique_ptr<kv::ObjectStore> store,
+    std::shared_ptr<kv::ObjectStore> store,
     std::shared_ptr<RemoteTrouble> trouble);
-// As kv::OpenObjectStore() without options; `trouble` hears of its calls, and
-// those without a token of their own end with its attendant's.
+// As kv::OpenObjectStore() without options; `trouble` hears of that, and it
+// ends with its attendant's token where `call` has none. Nobody hears of the
+// calls to it.
+absl::StatusOr<std::unique_ptr<kv::ObjectStore>> ConnectAttended(
+    const std::string& address, RemoteTrouble& trouble, const kv::Call& call);
+// The same; `trouble` hears of its calls, too, and those without a token of
+// their own end with its attendant's.
 absl::StatusOr<std::unique_ptr<kv::ObjectStore>> OpenAttended(
     const std::string& address, std::shared_ptr<RemoteTrouble> trouble,
     const kv::Call& call);

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/remote/remote_objects.h"
 #include "kv/monotonic.h"
@@ -17,40 +18,26 @@ bool IsNoAnswer(const absl::Status& status) {
 
 }  // namespace
 
-// Looks at what is waited for while anything is.
-class FarPlace::Attention {
- public:
-  explicit Attention(FarPlace* place) : place_(*place) {
-    const absl::MutexLock lock(&place_.mutex_);
-    if (place_.asking_++ > 0) return;
-    place_.attendant_ =
-        std::make_unique<RemoteAttendant>(place_.trouble_, nullptr);
-  }
-  ~Attention() {
-    // Its thread may be in the user's log, which may read: not with the mutex.
-    const absl::MutexLock lock(&place_.mutex_);
-    if (--place_.asking_ == 0) over_ = std::move(place_.attendant_);
-  }
-  Attention(const Attention&) = delete;
-  Attention& operator=(const Attention&) = delete;
-
- private:
-  FarPlace& place_;
-  std::unique_ptr<RemoteAttendant> over_;  // Ends behind the lock.
-};
-
-FarPlace::FarPlace(std::string address, OpenFn open, const LogSink& log,
+FarPlace::FarPlace(std::string address, OpenFn open, const FarReader& reader,
                    Times times)
     : address_(std::move(address)),
       open_(std::move(open)),
       times_(times),
-      trouble_(
-          std::make_shared<RemoteTrouble>(address_, log, times.until_told)) {}
+      trouble_(std::make_shared<RemoteTrouble>(address_, reader.log,
+                                               times.until_told)),
+      attendant_(trouble_, reader.cancelled, times.attends) {}
+
+FarPlace::FarPlace(std::shared_ptr<kv::ObjectStore> store,
+                   const FarReader& reader, Times times)
+    : FarPlace(store->address(), nullptr, reader, times) {
+  const absl::MutexLock lock(&mutex_);
+  store_ = Attended(std::move(store), trouble_);
+}
 
 absl::StatusOr<std::shared_ptr<kv::ObjectStore>> FarPlace::Connected(
     bool was_silent) {
-  const kv::Call call =
-      kv::Call::Within(was_silent ? times_.of_silent : times_.first);
+  const kv::Call call = kv::Call::Within(
+      was_silent ? times_.of_silent : times_.first, trouble_->token());
   std::shared_ptr<kv::ObjectStore> store;
   {
     const absl::MutexLock lock(&mutex_);
@@ -79,14 +66,24 @@ absl::Status FarPlace::AskNow(
 
 absl::Status FarPlace::Ask(
     absl::FunctionRef<absl::Status(kv::ObjectStore& store)> ask) {
+  const auto enough = [this] {
+    return absl::CancelledError(
+        absl::StrFormat("reading from %s was cancelled", address_));
+  };
+  if (attendant_.cancelled()) return enough();
   bool was_silent = false;
   {
     const absl::MutexLock lock(&mutex_);
     if (kv::MonotonicNow() < until_) return silent_;
     was_silent = !silent_.ok();
   }
-  const Attention attention(this);
-  absl::Status status = AskNow(was_silent, ask);
+  absl::Status status;
+  {
+    const ReadsAttendant::Turn turn(&attendant_);
+    status = AskNow(was_silent, ask);
+  }
+  // Whatever a request says that was ended, it is no silence.
+  if (!status.ok() && attendant_.cancelled()) return enough();
   const absl::MutexLock lock(&mutex_);
   silent_ = IsNoAnswer(status) ? status : absl::OkStatus();
   until_ =

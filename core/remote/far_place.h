@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// An object store that segments of a directory are in alone, as reads meet it:
-// who does not answer is waited for once, and somebody hears of it.
+// An object store that segments are in alone, as reads meet it: who does not
+// answer is waited for once, somebody hears of it, and may have enough of it.
 
 #ifndef CKPTREE_CORE_REMOTE_FAR_PLACE_H_
 #define CKPTREE_CORE_REMOTE_FAR_PLACE_H_
@@ -18,11 +18,20 @@
 #include "absl/time/time.h"
 #include "ckptree/options.h"
 #include "core/remote/attended_store.h"
+#include "core/remote/reads_attendant.h"
 #include "kv/object_store.h"
 
 namespace ckptree::internal {
 
-// Connects when it is first asked. Thread-safe.
+// Who reads of an object store.
+struct FarReader {
+  LogSink log = {};  // Hears what is waited for, once that lasts.
+  // True ends with kCancelled what waits; it is asked by any thread, before a
+  // request and ten times a second. Null: nobody has enough.
+  std::function<bool()> cancelled = {};
+};
+
+// Thread-safe.
 class FarPlace {
  public:
   using OpenFn = std::function<absl::StatusOr<std::unique_ptr<kv::ObjectStore>>(
@@ -35,22 +44,28 @@ class FarPlace {
     // Of one that was silent: a minute was waited for it already.
     absl::Duration of_silent = absl::Seconds(5);
     absl::Duration until_told = absl::Seconds(3);
+    // How long the thread that attends stays behind the last read.
+    absl::Duration attends = absl::Seconds(1);
   };
 
-  // `log` hears what is waited for, once that lasts.
-  FarPlace(std::string address, OpenFn open, const LogSink& log, Times times);
+  // Connects when it is first asked.
+  FarPlace(std::string address, OpenFn open, const FarReader& reader,
+           Times times);
+  // Of one that is connected.
+  FarPlace(std::shared_ptr<kv::ObjectStore> store, const FarReader& reader,
+           Times times);
 
   // What `ask` returns. kUnavailable and kDeadlineExceeded are no answer: for
   // the time of the silence nothing more is asked then, and that is returned
   // again; after it the object store has a few seconds to answer anything at
-  // all, before `ask` has its time.
+  // all, before `ask` has its time. kCancelled: its reader has enough, which
+  // says nothing of the object store.
   absl::Status Ask(absl::FunctionRef<absl::Status(kv::ObjectStore& store)> ask);
 
   const std::string& address() const { return address_; }
+  ReadsAttendant& attendant() { return attendant_; }
 
  private:
-  class Attention;
-
   absl::StatusOr<std::shared_ptr<kv::ObjectStore>> Connected(bool was_silent);
   absl::Status AskNow(
       bool was_silent,
@@ -66,9 +81,7 @@ class FarPlace {
   // `until_`.
   absl::Status silent_ ABSL_GUARDED_BY(mutex_);
   absl::Time until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  // While anything is asked.
-  int asking_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::unique_ptr<RemoteAttendant> attendant_ ABSL_GUARDED_BY(mutex_);
+  ReadsAttendant attendant_;
 };
 
 }  // namespace ckptree::internal

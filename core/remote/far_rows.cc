@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "core/process/out_of_reach.h"
 #include "core/remote/address_cache.h"
+#include "core/remote/fetched_copy.h"
 #include "core/remote/remote_objects.h"
 #include "core/remote/segment_upload.h"
 #include "core/version/row_scan.h"
@@ -45,8 +46,17 @@ struct FarRows::Known : public kv::FarSegment {
   base::Digest row;        // Of the value that it was made of.
 };
 
-FarRows::FarRows(FarPlace::OpenFn open, LogSink log)
-    : open_(std::move(open)), log_(std::move(log)) {}
+FarRows::FarRows(FarPlace::OpenFn open, FarReader reader)
+    : open_(std::move(open)), reader_(std::move(reader)) {}
+
+void FarRows::Rest() {
+  std::vector<FarPlace*> places;
+  {
+    const absl::MutexLock lock(&mutex_);
+    for (auto& [address, place] : places_) places.push_back(&place);
+  }
+  for (FarPlace* const place : places) place->attendant().Rest();
+}
 
 void FarRows::Begin(const kv::Database* database, const std::string& uuid) {
   database_ = database;
@@ -133,7 +143,8 @@ kv::FarSegmentPtr FarRows::FindFrom(schema::Space space, std::string_view key) {
 
 FarPlace& FarRows::PlaceOf(const std::string& address) {
   const absl::MutexLock lock(&mutex_);
-  return places_.try_emplace(address, address, open_, log_, FarPlace::Times())
+  return places_
+      .try_emplace(address, address, open_, reader_, FarPlace::Times())
       .first->second;
 }
 
@@ -203,24 +214,18 @@ absl::StatusOr<kv::FarSegments::Copy> FarRows::Fetch(
         NameOfFar(known.far.living.segment.segment)));
   }
   const std::string folder = kv::Join(*cache, HexOf(uuid_));
+  // Where it cannot be made, the file in it cannot.
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("making %s: %s", folder, error.message()));
-  }
   const std::string path =
       kv::Join(folder, "fetched-" + kv::NewWriteId() + ".sst");
-  const schema::RemoteLiving& living = known.far.living;
+  absl::StatusOr<Copy> copy = absl::UnknownError("");
   const absl::Status fetched = With(known, [&](kv::ObjectStore& store) {
-    return DownloadSegment(living.segment, living.era, uuid_, path, store,
-                           /*cancelled=*/{});
+    copy = FetchCopy(known.far.living, uuid_, path, store);
+    return copy.status();
   });
-  if (!fetched.ok()) {
-    std::filesystem::remove(path, error);
-    return fetched;
-  }
-  return Copy{path, /*goes=*/true};
+  CKPTREE_RETURN_IF_ERROR(fetched);
+  return copy;
 }
 
 absl::Status FarRows::Answers() {

@@ -40,11 +40,13 @@ namespace ckptree::internal {
 class FarRows : public kv::FarSegments {
  public:
   // As FarPlace takes them.
-  FarRows(FarPlace::OpenFn open, LogSink log);
+  FarRows(FarPlace::OpenFn open, FarReader reader);
 
   // `database` outlives all reads. Where a row cannot be read, what it is of
   // is missing.
   void Begin(const kv::Database* database, const std::string& uuid);
+  // Nobody reads any more for now.
+  void Rest();
   // After a commit of such rows. Reads meet commits of others by themselves,
   // with the view of the database.
   void Load();
@@ -70,7 +72,7 @@ class FarRows : public kv::FarSegments {
   void LoadIfNew();
 
   const FarPlace::OpenFn open_;
-  const LogSink log_;
+  const FarReader reader_;
   const kv::Database* database_ = nullptr;
   std::string uuid_;
   std::atomic<bool> any_ = false;

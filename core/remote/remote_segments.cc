@@ -23,7 +23,7 @@
 #include "absl/strings/str_format.h"
 #include "base/big_endian.h"
 #include "base/status_macros.h"
-#include "core/process/out_of_reach.h"
+#include "core/remote/fetched_copy.h"
 #include "core/remote/remote_objects.h"
 #include "core/remote/segment_upload.h"
 #include "kv/conditional_put.h"
@@ -57,8 +57,10 @@ absl::Status WriteSegmentList(const kv::Options& options,
     bytes += record;
   }
   const std::string partial = path + "." + kv::NewWriteId();
-  CKPTREE_RETURN_IF_ERROR(kv::WriteFile(options, partial, bytes));
-  return kv::RenameFile(options, partial, path);
+  absl::Status written = kv::WriteFile(options, partial, bytes);
+  if (written.ok()) written = kv::RenameFile(options, partial, path);
+  if (!written.ok()) kv::RemoveFile(options, partial).IgnoreError();
+  return written;
 }
 
 absl::StatusOr<LivingSegments> ReadSegmentList(const kv::Options& options,
@@ -96,9 +98,10 @@ struct RemoteSegments::Known : public kv::FarSegment {
 };
 
 RemoteSegments::RemoteSegments(std::shared_ptr<kv::ObjectStore> store,
-                               std::string uuid, std::string list,
-                               std::string folder, kv::Options options)
-    : store_(std::move(store)),
+                               const FarReader& reader, std::string uuid,
+                               std::string list, std::string folder,
+                               kv::Options options)
+    : place_(std::move(store), reader, FarPlace::Times()),
       uuid_(std::move(uuid)),
       list_(std::move(list)),
       folder_(std::move(folder)),
@@ -184,13 +187,16 @@ kv::FarSegmentPtr RemoteSegments::FindFrom(schema::Space space,
 absl::Status RemoteSegments::Read(const kv::FarSegment& segment,
                                   std::uint64_t offset,
                                   std::span<std::byte> into) {
-  const absl::StatusOr<std::size_t> read =
-      store_->GetRange(segment.name, offset, into, CallFor(into.size(), {}));
-  if (!read.ok()) return OfObjectStore(read.status(), store_->address());
-  if (*read == into.size()) return absl::OkStatus();
+  std::size_t read = 0;
+  CKPTREE_RETURN_IF_ERROR(Ask([&](kv::ObjectStore& store) -> absl::Status {
+    CKPTREE_ASSIGN_OR_RETURN(read, store.GetRange(segment.name, offset, into,
+                                                  CallFor(into.size(), {})));
+    return absl::OkStatus();
+  }));
+  if (read == into.size()) return absl::OkStatus();
   return absl::DataLossError(
       absl::StrFormat("%s in %s is shorter than the %d bytes it had",
-                      segment.name, store_->address(), segment.bytes));
+                      segment.name, place_.address(), segment.bytes));
 }
 
 absl::StatusOr<kv::FarSegments::Copy> RemoteSegments::Fetch(
@@ -212,19 +218,22 @@ absl::StatusOr<kv::FarSegments::Copy> RemoteSegments::Fetch(
     return Copy{kept, false};
   }
   const std::string partial = kept + "." + kv::NewWriteId();
-  const absl::Status fetched = DownloadSegment(
-      living.segment, living.era, uuid_, partial, *store_, /*cancelled=*/{});
+  absl::StatusOr<Copy> copy = absl::UnknownError("");
+  const absl::Status fetched = Ask([&](kv::ObjectStore& store) {
+    copy = FetchCopy(living, uuid_, partial, store);
+    return copy.status();
+  });
   if (fetched.ok() || absl::IsDataLoss(fetched)) {
     const absl::MutexLock lock(&mutex_);
     if (doubts_ > 0) found_[living.segment.attempt] = fetched;
   }
-  if (!fetched.ok() || !stays) {
-    if (!fetched.ok()) std::filesystem::remove(partial, error);
-    if (!fetched.ok()) return OfObjectStore(fetched, store_->address());
-    return Copy{partial, true};
+  CKPTREE_RETURN_IF_ERROR(fetched);
+  // What is in memory, or cannot be renamed on a full disk, is not kept.
+  if (stays && copy->path == partial &&
+      kv::RenameFile(options_, partial, kept).ok()) {
+    return Copy{kept, false};
   }
-  CKPTREE_RETURN_IF_ERROR(kv::RenameFile(options_, partial, kept));
-  return Copy{kept, false};
+  return copy;
 }
 
 void RemoteSegments::Doubt(bool doubt) {
@@ -234,10 +243,10 @@ void RemoteSegments::Doubt(bool doubt) {
 }
 
 absl::Status RemoteSegments::Check(const kv::FarSegment& segment) {
-  return OfObjectStore(
-      CompareSegment(static_cast<const Known&>(segment).living, uuid_, *store_,
-                     /*cancelled=*/{}),
-      store_->address());
+  return Ask([&](kv::ObjectStore& store) {
+    return CompareSegment(static_cast<const Known&>(segment).living, uuid_,
+                          store, /*cancelled=*/{});
+  });
 }
 
 }  // namespace ckptree::internal

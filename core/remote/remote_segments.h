@@ -18,9 +18,12 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "core/process/out_of_reach.h"
+#include "core/remote/far_place.h"
 #include "core/remote/mirror.h"
 #include "kv/far_segments.h"
 #include "kv/object_store.h"
@@ -42,11 +45,14 @@ absl::StatusOr<LivingSegments> ReadSegmentList(const kv::Options& options,
 class RemoteSegments : public kv::FarSegments {
  public:
   // Segments of leaf records are kept in `folder`, by their attempt.
-  RemoteSegments(std::shared_ptr<kv::ObjectStore> store, std::string uuid,
-                 std::string list, std::string folder, kv::Options options);
+  RemoteSegments(std::shared_ptr<kv::ObjectStore> store,
+                 const FarReader& reader, std::string uuid, std::string list,
+                 std::string folder, kv::Options options);
 
   // Once, before all else. An error: the list cannot be read.
   absl::Status Load();
+  // Nobody reads any more for now.
+  void Rest() { place_.attendant().Rest(); }
 
   bool any() override { return true; }
   std::vector<kv::FarSegmentPtr> List() override;
@@ -72,7 +78,12 @@ class RemoteSegments : public kv::FarSegments {
   absl::Status LoadIfNew();
   kv::FarSegmentPtr FindKnown(schema::Space space, std::string_view key);
 
-  const std::shared_ptr<kv::ObjectStore> store_;
+  absl::Status Ask(
+      absl::FunctionRef<absl::Status(kv::ObjectStore& store)> ask) {
+    return OfObjectStore(place_.Ask(ask), place_.address());
+  }
+
+  FarPlace place_;
   const std::string uuid_;
   const std::string list_;
   const std::string folder_;

@@ -22,6 +22,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -333,23 +334,29 @@ absl::Status CompareSegment(const schema::RemoteLiving& living,
 absl::Status DownloadSegment(const schema::RemoteSegment& segment,
                              std::uint64_t era, const std::string& uuid,
                              const std::string& path, kv::ObjectStore& store,
-                             std::stop_token cancelled) {
+                             std::stop_token cancelled, absl::Status* disk) {
+  const auto failed = [&](const char* what) {
+    absl::Status status =
+        absl::ErrnoToStatus(errno, absl::StrCat(what, " ", path));
+    if (disk != nullptr) *disk = status;
+    return status;
+  };
   const int fd =
       open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "making " + path);
+  if (fd < 0) return failed("making");
   const absl::Cleanup close_it = [fd] { close(fd); };
   const auto append = [&](std::span<const std::byte> rest) -> absl::Status {
     while (!rest.empty()) {
       const ssize_t done = write(fd, rest.data(), rest.size());
       if (done < 0 && errno == EINTR) continue;
-      if (done < 0) return absl::ErrnoToStatus(errno, "writing " + path);
+      if (done < 0) return failed("writing");
       rest = rest.subspan(static_cast<std::size_t>(done));
     }
     return absl::OkStatus();
   };
   CKPTREE_RETURN_IF_ERROR(
       ReadSegment(segment, era, uuid, store, std::move(cancelled), append));
-  if (fsync(fd) != 0) return absl::ErrnoToStatus(errno, "syncing " + path);
+  if (fsync(fd) != 0) return failed("syncing");
   return absl::OkStatus();
 }
 

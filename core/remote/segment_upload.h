@@ -56,11 +56,13 @@ absl::Status CompareSegment(const schema::RemoteLiving& living,
                             const std::string& uuid, kv::ObjectStore& store,
                             std::stop_token cancelled);
 
-// Downloads it to `path`, synced; errors as those of ReadSegment().
+// Downloads it to `path`, synced; errors as those of ReadSegment(), and those
+// of the disk here, which `disk` has, too, unless it is null.
 absl::Status DownloadSegment(const schema::RemoteSegment& segment,
                              std::uint64_t era, const std::string& uuid,
                              const std::string& path, kv::ObjectStore& store,
-                             std::stop_token cancelled);
+                             std::stop_token cancelled,
+                             absl::Status* disk = nullptr);
 
 }  // namespace ckptree::internal
 

@@ -136,6 +136,9 @@ class StepCopier {
         AddNode(leaf);
       }
     }
+    if (IsOutOfReach() && absl::IsCancelled(*options_.out_of_reach)) {
+      return *options_.out_of_reach;
+    }
     for (const LeafInfo& leaf : *leaves) {
       if (leaf.tie_to.has_value()) AddTie(leaf);
     }
@@ -365,6 +368,9 @@ class StepCopier {
     } while (absl::IsDeadlineExceeded(status));
     if (status.ok()) return std::move(result_);
     for (const auto& box : again_) NoteReach(box->failed());
+    if (IsOutOfReach() && absl::IsCancelled(*options_.out_of_reach)) {
+      return *options_.out_of_reach;
+    }
     if (IsOutOfReach()) return NotSaved(ReasonOf(*options_.out_of_reach));
     return status;
   }

@@ -201,6 +201,7 @@ class StoreCopier {
       CKPTREE_RETURN_IF_ERROR(ours.status());
       CKPTREE_ASSIGN_OR_RETURN(const Step other, to_->OpenStep(selector));
       const absl::StatusOr<bool> same = SameContent(*ours, other);
+      if (absl::IsCancelled(same.status())) return same.status();
       if (same.ok() && *same) {
         wanted.there = true;
         continue;
@@ -263,6 +264,7 @@ class StoreCopier {
       return absl::OkStatus();
     }
     const absl::StatusOr<Step> step = from_.OpenStep(selector);
+    if (absl::IsCancelled(step.status())) return step.status();
     if (OutOfReach(step.status()).has_value()) {
       TellUnreachable(info, step.status());
       return absl::OkStatus();

@@ -81,7 +81,7 @@ absl::StatusOr<std::shared_ptr<FarTables::Table>> FarTables::Fetched::Open(
     for (int attempt = 0; attempt < 3; ++attempt) {
       CKPTREE_ASSIGN_OR_RETURN(const FarSegments::Copy copy,
                                segments_->Fetch(*segment));
-      opened = table->Open(copy.path);
+      opened = table->Open(copy.path, copy.hold);
       if (copy.goes) RemoveFile(options_, copy.path).IgnoreError();
       if (!absl::IsNotFound(opened)) break;
     }

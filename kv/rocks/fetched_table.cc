@@ -2,6 +2,8 @@
 
 #include "kv/rocks/fetched_table.h"
 
+#include <utility>
+
 #include "base/status_macros.h"
 #include "kv/files/file_system_of.h"
 #include "kv/files/status.h"
@@ -21,6 +23,7 @@ struct FetchedTable::Reader {
             FileSystemOf(Guarded(options, Guard::kReader, nullptr)))),
         table(FileOptionsOf(space, env.get(), /*map=*/false)) {}
 
+  std::shared_ptr<const void> hold;  // Goes behind the file.
   const std::unique_ptr<rocksdb::Env> env;
   rocksdb::SstFileReader table;
 };
@@ -30,7 +33,9 @@ FetchedTable::FetchedTable(const Options& options, schema::Space space)
 
 FetchedTable::~FetchedTable() = default;
 
-absl::Status FetchedTable::Open(const std::string& path) {
+absl::Status FetchedTable::Open(const std::string& path,
+                                std::shared_ptr<const void> hold) {
+  reader_->hold = std::move(hold);
   return ToStatus(reader_->table.Open(path), path);
 }
 

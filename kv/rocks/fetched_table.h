@@ -28,7 +28,9 @@ class FetchedTable {
   FetchedTable(const Options& options, schema::Space space);
   ~FetchedTable();
 
-  absl::Status Open(const std::string& path);
+  // `hold` is kept as long as the file is open.
+  absl::Status Open(const std::string& path,
+                    std::shared_ptr<const void> hold = nullptr);
   std::unique_ptr<rocksdb::Iterator> Entries();
   // kNotFound: it is absent. `name` is for people.
   absl::StatusOr<std::string> Get(std::string_view key,

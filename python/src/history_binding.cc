@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "ckptree/history.h"
@@ -28,33 +29,52 @@ Records HistoryOf(const std::shared_ptr<OpenStore>& store,
   const Path path = Take(Path::Parse(name));
   HistoryOptions options{.branch = branch, .first = first, .last = last};
   std::optional<absl::StatusOr<std::vector<HistoryEntry>>> entries;
-  RunInterruptibly([&](Work& work) {
-    options.cancelled = work.Cancelled();
-    entries = store->With(
-        [&](const Store& open) { return History(open, path, options); });
-  });
+  RunInterruptibly(
+      [&](Work& work) {
+        options.cancelled = work.Cancelled();
+        entries = store->With(
+            [&](const Store& open) { return History(open, path, options); });
+      },
+      nb::none(), {store->cancel()});
   store->release_queue()->Drain();
   return ToDicts(Take(*std::move(entries)));
+}
+
+// A comparison of `steps`, which nobody can stop but where one waits for an
+// object store: Ctrl-C leaves it, or ends that wait.
+template <typename Result, typename Compare>
+Result Compared(const std::vector<StepObject>& steps, Compare compare) {
+  std::vector<CancelFlag> flags;
+  for (const StepObject& step : steps) {
+    if (WithoutGil([&] { return step.store->MayReadRemote(); })) {
+      flags.push_back(step.store->cancel());
+    }
+  }
+  if (flags.empty()) return Take(LeaveOnSignal(std::move(compare)));
+  std::optional<absl::StatusOr<Result>> result;
+  RunInterruptibly([&](Work&) { result.emplace(compare()); }, nb::none(),
+                   flags);
+  return Take(*std::move(result));
 }
 
 Record DiffOf(const StepObject& before, const StepObject& after,
               const std::string& glob) {
   Check(ValidateGlob(glob));
-  return ToDict(Take(LeaveOnSignal([before, after, glob] {
+  return ToDict(Compared<DiffReport>({before, after}, [before, after, glob] {
     return OpenStore::WithSteps(
         *before.store, *before.open, *after.store, *after.open,
         [&glob](const Step& a, const Step& b) { return Diff(a, b, glob); });
-  })));
+  }));
 }
 
 Records BlameOf(const StepObject& self, const std::string& glob) {
   Check(ValidateGlob(glob));
-  return ToDicts(Take(LeaveOnSignal([self, glob] {
+  return ToDicts(Compared<std::vector<BlameEntry>>({self}, [self, glob] {
     return self.store->WithStoreAndStep(
         *self.open, [&glob](const Store& store, const Step& step) {
           return Blame(store, step, glob);
         });
-  })));
+  }));
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ auto ReadWith(const StepObject& self, bool is_long, nanobind::handle progress,
         result = self.store->WithStep(
             *self.open, [&](const Step& step) { return use(step, options); });
       },
-      progress);
+      progress, {self.store->cancel()});
   return result;
 }
 

@@ -33,25 +33,30 @@ absl::Status OutcomeOf(const absl::Status& status) {
              : status;
 }
 
-OpenStore::OpenStore(std::string directory, int max_saves_in_flight)
+OpenStore::OpenStore(std::string directory, CancelFlag cancel, bool has_remote,
+                     int max_saves_in_flight)
     : directory_(std::move(directory)),
+      cancel_(std::move(cancel)),
+      has_remote_(has_remote),
       pid_(getpid()),
       max_saves_in_flight_(static_cast<std::uint64_t>(max_saves_in_flight)) {}
 
 std::shared_ptr<OpenStore> OpenStore::Of(Store store, std::string directory,
-                                         CancelFlag cancel) {
-  std::shared_ptr<OpenStore> open(new OpenStore(std::move(directory), 0),
-                                  &Destroy<OpenStore>);
-  open->cancel_ = std::move(cancel);
+                                         CancelFlag cancel, bool has_remote) {
+  std::shared_ptr<OpenStore> open(
+      new OpenStore(std::move(directory), std::move(cancel), has_remote, 0),
+      &Destroy<OpenStore>);
   absl::MutexLock lock(&open->mu_);
   open->store_ = &open->alone_.emplace(std::move(store));
   return open;
 }
 
 std::shared_ptr<OpenStore> OpenStore::Of(RankGroup group, std::string directory,
+                                         CancelFlag cancel,
                                          int max_saves_in_flight) {
   std::shared_ptr<OpenStore> open(
-      new OpenStore(std::move(directory), max_saves_in_flight),
+      new OpenStore(std::move(directory), std::move(cancel),
+                    /*has_remote=*/false, max_saves_in_flight),
       &Destroy<OpenStore>);
   absl::MutexLock lock(&open->mu_);
   open->store_ = &open->group_.emplace(std::move(group)).store();

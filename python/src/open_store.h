@@ -61,11 +61,13 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   };
 
   // To be destroyed with or without the GIL.
-  // `cancel`: what ends waiting for its object store; null where it has none.
+  // `cancel`: what the store asks while it waits for an object store, which
+  // opening, refreshing and closing do where `has_remote`.
   static std::shared_ptr<OpenStore> Of(Store store, std::string directory,
-                                       CancelFlag cancel = nullptr);
+                                       CancelFlag cancel, bool has_remote);
   // Of one rank among several; at most `max_saves_in_flight` of its saves are.
   static std::shared_ptr<OpenStore> Of(RankGroup group, std::string directory,
+                                       CancelFlag cancel,
                                        int max_saves_in_flight);
   OpenStore(const OpenStore&) = delete;
   OpenStore& operator=(const OpenStore&) = delete;
@@ -73,6 +75,14 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
 
   const std::string& directory() const { return directory_; }
   const CancelFlag& cancel() const { return cancel_; }
+  bool has_remote() const { return has_remote_; }
+  // Whether a read may wait for an object store.
+  bool MayReadRemote() {
+    return With([](Store& store) -> absl::StatusOr<bool> {
+             return store.MayReadRemote();
+           })
+        .value_or(false);
+  }
   const std::shared_ptr<ReleaseQueue>& release_queue() const {
     return release_queue_;
   }
@@ -192,12 +202,14 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
     std::uint64_t ended ABSL_GUARDED_BY(mu) = 0;
   };
 
-  OpenStore(std::string directory, int max_saves_in_flight);
+  OpenStore(std::string directory, CancelFlag cancel, bool has_remote,
+            int max_saves_in_flight);
   absl::Status Closed() const;
   absl::StatusOr<std::shared_ptr<OpenStep>> Keep(absl::StatusOr<Step> step);
 
   const std::string directory_;
-  CancelFlag cancel_;
+  const CancelFlag cancel_;
+  const bool has_remote_;
   const pid_t pid_;
   const std::shared_ptr<ReleaseQueue> release_queue_ =
       std::make_shared<ReleaseQueue>();

@@ -7,6 +7,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -73,11 +74,13 @@ std::shared_ptr<OpenStore> OpenRanks(nb::handle directory, bool create,
   const std::shared_ptr<StoreLog> log = StoreLog::Of(name, /*background=*/true);
   store.log = log->Sink();
   store.host_allocator = StagingMemory();
+  const auto cancel = std::make_shared<std::atomic<int>>(0);
+  store.cancelled = [cancel] { return cancel->load() > 0; };
   absl::StatusOr<RankGroup> group =
       LeaveOnSignal([name, options] { return RankGroup::Open(name, options); });
   const absl::Status status = group.status();
   const std::shared_ptr<OpenStore> opened =
-      status.ok() ? OpenStore::Of(*std::move(group), name,
+      status.ok() ? OpenStore::Of(*std::move(group), name, cancel,
                                   options.store.max_saves_in_flight)
                   : nullptr;
   log->Opened();

@@ -228,8 +228,18 @@ void BindStep(nb::module_& m) {
       "restore",
       [](const std::shared_ptr<OpenStore>& store, const std::string& selector) {
         const StepSelector parsed = Take(ParseSelector(selector));
-        return StepObject{
-            store, Take(WithoutGil([&] { return store->Restore(parsed); }))};
+        using Opened = absl::StatusOr<std::shared_ptr<OpenStore::OpenStep>>;
+        std::optional<Opened> opened =
+            WithoutGil([&]() -> std::optional<Opened> {
+              if (store->MayReadRemote()) return std::nullopt;
+              return store->Restore(parsed);
+            });
+        if (!opened.has_value()) {
+          RunInterruptibly(
+              [&](Work&) { opened.emplace(store->Restore(parsed)); },
+              nb::none(), {store->cancel()});
+        }
+        return StepObject{store, Take(*std::move(opened))};
       },
       nb::arg("store"), nb::arg("selector"));
 }

@@ -68,7 +68,7 @@ Result WithWork(const StorePtr& store, nb::handle progress, Use&& use) {
           return use(open, work);
         });
       },
-      progress);
+      progress, {store->cancel()});
   store->release_queue()->Drain();
   DeliverLogs();
   return Take(*std::move(result));
@@ -120,16 +120,15 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
   };
   // Waits for the lock a moment at a time, for Ctrl-C.
   // An object store may be waited for long; else an open is quick.
-  CancelFlag cancel;
+  const CancelFlag cancel = std::make_shared<std::atomic<int>>(0);
+  options.cancelled = [cancel] { return cancel->load() > 0; };
   if (far) {
-    cancel = std::make_shared<std::atomic<bool>>(false);
-    options.cancelled = [cancel] { return cancel->load(); };
     options.lock_wait = wait;
-    RunInterruptibly([&](Work&) { open().IgnoreError(); }, nb::none(), cancel);
+    RunInterruptibly([&](Work&) { open().IgnoreError(); }, nb::none(),
+                     {cancel});
   }
   const absl::Status status =
-      cancel != nullptr
-          ? opened->status()
+      far ? opened->status()
           : WaitInterruptibly(
                 wait, [] { return false; },
                 [&](absl::Duration moment) -> absl::Status {
@@ -141,7 +140,8 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
                              : result;
                 });
   const StorePtr store =
-      status.ok() ? OpenStore::Of(*std::move(*opened), name, cancel) : nullptr;
+      status.ok() ? OpenStore::Of(*std::move(*opened), name, cancel, far)
+                  : nullptr;
   log->Opened();
   if (absl::IsDeadlineExceeded(status)) {
     Raise(absl::UnavailableError(status.message()));
@@ -166,9 +166,9 @@ void Close(const StorePtr& store) {
         store->EndRanked();
         return writes ? store->Flush(moment) : absl::OkStatus();
       });
-  if (store->cancel() != nullptr) {
+  if (store->has_remote()) {
     RunInterruptibly([&](Work&) { status.Update(store->Close()); }, nb::none(),
-                     store->cancel());
+                     {store->cancel()});
   } else {
     status.Update(WithoutGil([&] { return store->Close(); }));
   }
@@ -386,7 +386,7 @@ void BindStore(nb::module_& m) {
           nb::arg("timeout").none())
       .def("refresh",
            [](const StorePtr& self) {
-             if (self->cancel() == nullptr) {
+             if (!self->has_remote()) {
                const absl::Status refreshed =
                    With(self, [](Store& s) { return s.Refresh(); });
                DeliverLogs();
@@ -398,7 +398,7 @@ void BindStore(nb::module_& m) {
                  [&](Work&) {
                    status = self->With([](Store& s) { return s.Refresh(); });
                  },
-                 nb::none(), self->cancel());
+                 nb::none(), {self->cancel()});
              DeliverLogs();
              Check(status);
            })

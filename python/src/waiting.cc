@@ -54,7 +54,8 @@ void AwaitInterruptibly(
 }
 
 void RunInterruptibly(const std::function<void(Work&)>& work,
-                      nb::handle progress, const CancelFlag& flag) {
+                      nb::handle progress,
+                      const std::vector<CancelFlag>& flags) {
   Work state;
   std::future<void> done =
       std::async(std::launch::async, [&work, &state] { work(state); });
@@ -71,11 +72,13 @@ void RunInterruptibly(const std::function<void(Work&)>& work,
     } catch (nb::python_error& error) {
       raised.emplace(std::move(error));
       state.Cancel();
-      if (flag != nullptr) flag->store(true);
+      for (const CancelFlag& flag : flags) flag->fetch_add(1);
     }
   }
-  if (flag != nullptr) flag->store(false);
-  if (raised.has_value()) throw std::move(*raised);
+  if (raised.has_value()) {
+    for (const CancelFlag& flag : flags) flag->fetch_sub(1);
+    throw std::move(*raised);
+  }
   done.get();
   // What was over before anybody asked.
   if (!progress.is_none()) progress(state.done(), state.total());

@@ -17,6 +17,7 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -43,8 +44,9 @@ absl::Status WaitInterruptibly(
     absl::Duration timeout, const std::function<bool()>& is_done,
     const std::function<absl::Status(absl::Duration)>& wait);
 
-// Of a store: what it asks while it waits for its object store.
-using CancelFlag = std::shared_ptr<std::atomic<bool>>;
+// Of a store: how many have enough of it by now. It asks while it waits for its
+// object store.
+using CancelFlag = std::shared_ptr<std::atomic<int>>;
 
 // What a thread that works and the one that waits for it tell each other.
 // Thread-safe. What it returns must not outlive it.
@@ -78,10 +80,11 @@ class Work {
 // `progress`, unless it is None, is called now and then on this thread with
 // what is done and the total. Where that raises, or a signal handler does, the
 // work is cancelled, and what was raised is thrown as soon as it has returned.
-// `flag`, which may be null, is true from then until the work has returned.
+// From then until that `flags` count one more: whatever else waits for the
+// object stores of these stores ends, too.
 void RunInterruptibly(const std::function<void(Work&)>& work,
                       nanobind::handle progress = nanobind::none(),
-                      const CancelFlag& flag = nullptr);
+                      const std::vector<CancelFlag>& flags = {});
 
 // Until `is_ready`, a moment at a time; throws what a signal handler raises.
 void AwaitInterruptibly(

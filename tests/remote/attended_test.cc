@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <functional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -53,7 +54,8 @@ class AttendedTest : public ::testing::Test {
     absl::Notification over;
     const std::stop_callback on_stop(call.cancelled, [&] { over.Notify(); });
     over.WaitForNotificationWithTimeout(call.deadline - kv::MonotonicNow());
-    return absl::UnavailableError(kCause);
+    return call.cancelled.stop_requested() ? absl::CancelledError(kCause)
+                                           : absl::UnavailableError(kCause);
   }
   std::function<bool()> Cancelled() {
     // Once something waits.
@@ -104,6 +106,73 @@ TEST_F(AttendedTest, ALookIsCancelled) {
   away_ = enough_ = false;
   EXPECT_TRUE(reader.Refresh().ok());
   ExpectStep(reader, 1, 100);
+}
+
+// By the address, and in a directory whose arrays have left it.
+TEST_F(AttendedTest, AReadIsCancelled) {
+  constexpr std::size_t kLarge = 3 << 20;
+  StoreOptions options = RemoteOptions(Address());
+  options.local_keep = LatestN{1};
+  {
+    Store writer = Store::Open(Disk("a"), options).value();
+    SaveStep(writer, 1, kLarge);
+    SaveStep(writer, 2, kLarge);
+    ASSERT_TRUE(writer.Close().ok());
+  }
+  StoreOptions reading = QuietOptions();
+  reading.create_if_missing = false;
+  reading.read_only = true;
+  reading.cancelled = Cancelled();
+  for (const std::string& where : {Address(), Disk("a")}) {
+    Store reader = Store::Open(where, reading).value();
+    EXPECT_TRUE(reader.MayReadRemote());
+    const Step step = reader.OpenStep(1).value();
+    Bytes bytes(kLarge);
+    waited_ = 0;
+    away_ = enough_ = true;
+    const absl::Status read = step.Read("params/w", std::span(bytes));
+    EXPECT_EQ(read.code(), absl::StatusCode::kCancelled) << read;
+    EXPECT_GT(waited_, 0);
+    waited_ = 0;
+    for (const auto level :
+         {VerifyOptions::Level::kFull, VerifyOptions::Level::kDeep}) {
+      const absl::StatusOr<VerifyReport> verified =
+          reader.Verify({.level = level});
+      EXPECT_EQ(verified.status().code(), absl::StatusCode::kCancelled)
+          << verified.status();
+    }
+    away_ = enough_ = false;
+    ExpectStep(reader, 1, kLarge);
+    ExpectWhole(reader);
+  }
+  ASSERT_TRUE(Store::Open(Disk("a"), options).value().Close().ok());
+}
+
+// One request has its whole time, and no other for the same silence.
+TEST_F(AttendedTest, ByAnAddressSilenceIsWaitedForOnce) {
+  constexpr std::size_t kLarge = 3 << 20;
+  {
+    Store writer = Store::Open(Disk("a"), RemoteOptions(Address())).value();
+    SaveStep(writer, 1, kLarge);
+    ASSERT_TRUE(writer.Close().ok());
+  }
+  StoreOptions reading = QuietOptions();
+  reading.create_if_missing = false;
+  reading.read_only = true;
+  Store reader = Store::Open(Address(), reading).value();
+  const Step step = reader.OpenStep(1).value();
+  int asked = 0;
+  count_.SetHook([&asked](const std::string&) {
+    ++asked;
+    return absl::DeadlineExceededError(kCause);
+  });
+  Bytes bytes(kLarge);
+  for (int read = 0; read < 3; ++read) {
+    const absl::Status silent = step.Read("params/w", std::span(bytes));
+    EXPECT_EQ(silent.code(), absl::StatusCode::kUnavailable) << silent;
+    EXPECT_THAT(std::string(silent.message()), HasSubstr(kCause));
+  }
+  EXPECT_EQ(asked, 1);
 }
 
 TEST_F(AttendedTest, WhoWaitsIsToldWhy) {
@@ -158,6 +227,11 @@ TEST(RemoteTroubleTest, IsLoggedOnceAndWhenItIsOver) {
   EXPECT_THAT(lines, ElementsAre(absl::StrCat("s3://bucket/run is waited for: ",
                                               kCause),
                                  "s3://bucket/run answers again"));
+  // Nor does it where nobody waits any more.
+  trouble.Heard(absl::UnavailableError(kCause));
+  trouble.Ended(trouble.Began("writing x"), absl::CancelledError("enough"));
+  EXPECT_FALSE(trouble.told());
+  EXPECT_EQ(lines.size(), 3);
 }
 
 }  // namespace

@@ -8,8 +8,10 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -39,18 +41,22 @@ class FarPlaceTest : public ::testing::Test {
           ++opened_;
           return kv::OpenObjectStore(address, {}, call);
         },
-        [this](LogSeverity severity, std::string_view, std::string_view text) {
-          if (severity == LogSeverity::kInfo) return;
-          const absl::MutexLock lock(&mu_);
-          said_.emplace_back(text);
-          if (said_.size() == 1) told_.Notify();
-        },
+        {.log =
+             [this](LogSeverity severity, std::string_view,
+                    std::string_view text) {
+               if (severity == LogSeverity::kInfo) return;
+               const absl::MutexLock lock(&mu_);
+               said_.emplace_back(text);
+               if (said_.size() == 1) told_.Notify();
+             },
+         .cancelled = [this] { return enough_.load(); }},
         times);
   }
 
   testing::TempDir folder_;
   const std::string address_ = "file://" + (folder_ / "bucket");
   std::atomic<int> opened_ = 0;
+  std::atomic<bool> enough_ = false;
   absl::Notification told_;
   absl::Mutex mu_;
   std::vector<std::string> said_ ABSL_GUARDED_BY(mu_);
@@ -132,11 +138,73 @@ TEST_F(FarPlaceTest, ThatItIsWaitedForIsSaid) {
   EXPECT_THAT(said_[0], HasSubstr(address_ + " is waited for"));
 }
 
+// A request that would take an hour.
+TEST_F(FarPlaceTest, WhoHasEnoughWaitsNoMore) {
+  testing::RequestCount count;
+  count.SetCallHook([this](const std::string&, const kv::Call& call) {
+    enough_ = true;
+    absl::Notification over;
+    const std::stop_callback on_stop(call.cancelled, [&] { over.Notify(); });
+    over.WaitForNotificationWithTimeout(absl::Hours(1));
+    return absl::UnavailableError("silent");
+  });
+  FarPlace place = Place({.silence = absl::InfiniteDuration()});
+  int asked = 0;
+  const auto ask = [&](kv::ObjectStore& store) {
+    ++asked;
+    return store.Head("store", kv::Call::Within(absl::Hours(1))).status();
+  };
+  EXPECT_TRUE(absl::IsCancelled(place.Ask(ask)));
+  // Nothing is begun then.
+  EXPECT_TRUE(absl::IsCancelled(place.Ask(ask)));
+  EXPECT_EQ(asked, 1);
+  // And it was no silence.
+  enough_ = false;
+  count.SetHook(nullptr);
+  EXPECT_TRUE(place.Ask(ask).ok());
+  EXPECT_EQ(asked, 2);
+}
+
+TEST_F(FarPlaceTest, OneThreadAttendsReadsThatFollowEachOther) {
+  FarPlace place = Place({.attends = absl::InfiniteDuration()});
+  const auto read = [](kv::ObjectStore&) { return absl::OkStatus(); };
+  std::vector<std::jthread> readers;
+  for (int reader = 0; reader < 4; ++reader) {
+    readers.emplace_back([&] {
+      for (int i = 0; i < 1000; ++i) EXPECT_TRUE(place.Ask(read).ok());
+    });
+  }
+  readers.clear();
+  EXPECT_EQ(place.attendant().threads_started(), 1u);
+  // Who closes the store ends it, beside those that still read.
+  for (int reader = 0; reader < 4; ++reader) {
+    readers.emplace_back([&] {
+      for (int i = 0; i < 1000; ++i) EXPECT_TRUE(place.Ask(read).ok());
+    });
+  }
+  for (int i = 0; i < 20; ++i) place.attendant().Rest();
+  readers.clear();
+  place.attendant().Rest();
+  const auto started = place.attendant().threads_started();
+  EXPECT_TRUE(place.Ask(read).ok());
+  EXPECT_EQ(place.attendant().threads_started(), started + 1);
+}
+
+TEST_F(FarPlaceTest, NobodyAttendsWhereNothingIsRead) {
+  FarPlace place = Place({.attends = absl::ZeroDuration()});
+  const auto read = [](kv::ObjectStore&) { return absl::OkStatus(); };
+  // Its thread ends by itself; the next read has another.
+  while (place.attendant().threads_started() < 3) {
+    EXPECT_TRUE(place.Ask(read).ok());
+  }
+}
+
 TEST(OutOfReachTest, KnowsWhatIsOfAnObjectStore) {
   const std::string address = "s3://bucket/run";
   for (const absl::Status& status :
        {absl::UnavailableError("a"), absl::DeadlineExceededError("a"),
-        absl::PermissionDeniedError("a"), absl::UnauthenticatedError("a")}) {
+        absl::PermissionDeniedError("a"), absl::UnauthenticatedError("a"),
+        absl::CancelledError("a")}) {
     EXPECT_EQ(OutOfReach(status), std::nullopt);
     EXPECT_EQ(OutOfReach(OfObjectStore(status, address)), address);
   }

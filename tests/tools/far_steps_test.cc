@@ -178,6 +178,22 @@ TEST_F(FarStepsTest, WhatGoesHereAndWhatThere) {
   EXPECT_EQ(gone["far_bytes_freed"], 0);
 }
 
+// Who has the store open does it, and says so.
+TEST_F(FarStepsTest, ATrainerSaysWhatTheRemoteGetsBack) {
+  StoreOptions options = testing::RemoteOptions(address_);
+  options.local_keep = LatestN{1};
+  options.collect = false;
+  ASSERT_OK_AND_ASSIGN(Store trainer, Store::Open(run_, options));
+  const Result removed = In({"rm", "1", "-y"});
+  EXPECT_EQ(removed.code, 0) << removed.err;
+  EXPECT_THAT(removed.err, HasSubstr("done by pid"));
+  EXPECT_THAT(removed.out, HasSubstr("3.0 MiB that had left this disk"));
+  ASSERT_OK(trainer.Delete(2));
+  const json gone = Parsed(In({"gc", "--json"}));
+  EXPECT_GT(gone["far_bytes_freed"], kLargeSave - 4096) << gone;
+  ASSERT_OK(trainer.Close());
+}
+
 TEST_F(FarStepsTest, DoctorAsksTheRemote) {
   const json well = Check("remote");
   EXPECT_EQ(well["level"], "good") << well;

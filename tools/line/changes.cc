@@ -381,6 +381,7 @@ absl::StatusOr<CollectReport> Changes::Collect(const CollectOptions& options,
   report.versions = answer->versions;
   report.blocks_freed = answer->blocks_freed;
   report.bytes_freed = answer->bytes_freed;
+  report.far_bytes_freed = answer->far_bytes_freed;
   report.bytes_left = answer->bytes_left;
   report.files_dropped = answer->files_dropped;
   report.files_rewritten = answer->files_rewritten;

@@ -19,6 +19,7 @@
 #include "core/engine/hold_listed.h"
 #include "tools/files/open_file.h"
 #include "tools/output/failure.h"
+#include "tools/output/interrupt.h"
 #include "tools/output/written_table.h"
 
 namespace ckptree::tools {
@@ -122,6 +123,8 @@ absl::StatusOr<Store*> Session::Open(bool read_only, bool create,
   options.lock_wait = lock_wait;
   options.brief = brief;
   options.collect = false;  // What a command frees it says.
+  // Where a command does not end at once, its reads of an object store do.
+  options.cancelled = Interrupted;
   options.log = [this](LogSeverity severity, std::string_view,
                        std::string_view text) {
     if (severity == LogSeverity::kInfo) return;

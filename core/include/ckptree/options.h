@@ -180,10 +180,10 @@ struct StoreOptions {
   // that need functions, and with a remote_grace below a minute.
   std::optional<Preservation> local_keep = std::nullopt;
 
-  // Asked ten times a second, by any thread, while an open, a Refresh() or a
-  // Close() waits for an object store: once it says so, these end with
-  // kCancelled, and a Close() leaves what was not shipped to the next open.
-  // Null: never.
+  // Asked ten times a second, by any thread, while an open, a Refresh(), a read
+  // or a Close() waits for an object store: once it says so, these end with
+  // kCancelled, and a Close() leaves what was not shipped to the next open. A
+  // read asks it before each request, too. Null: never.
   std::function<bool()> cancelled = {};
 
   HostAllocator host_allocator = {};  // Null: the system's.

@@ -59,7 +59,9 @@ struct RankOptions {
   absl::Duration deadline = absl::Minutes(5);
   // How long Open() waits for the other ranks, which may start much later.
   // Where rank 0 is refused the store, the others whose processes had begun by
-  // then are told why at once; a later one waits as if it had not come.
+  // then are told why at once; a later one waits as if it had not come. So do
+  // all of ranks that share no folder where rank 0 does not reach store.remote,
+  // or there is no store yet: nothing else is between them.
   absl::Duration open_deadline = absl::Minutes(10);
   // Whether all ranks see the folder of the store; the same on all of them.
   // Where they do not, they meet in store.remote: each rank has a directory of

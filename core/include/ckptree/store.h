@@ -250,6 +250,10 @@ class CKPTREE_EXPORT Store {
   // Refresh(). Cheap where there are none. Writers have nothing to do.
   absl::Status Refresh();
 
+  // Whether a read may wait for an object store: the store is read by its
+  // address, or array bytes left this disk (StoreOptions::local_keep). Quick.
+  bool MayReadRemote() const;
+
   // ---- deleting ----
 
   // Removes the step, durably: no listing shows it from then on. Steps that are
