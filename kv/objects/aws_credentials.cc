@@ -3,6 +3,7 @@
 #include "kv/objects/aws_credentials.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -23,6 +24,7 @@
 #include "kv/monotonic.h"
 #include "kv/object_store.h"
 #include "kv/objects/http.h"
+#include "kv/objects/secret.h"
 #include "kv/objects/text.h"
 
 namespace ckptree::kv {
@@ -39,14 +41,14 @@ std::string SharedFile(const char* variable, const char* name) {
                       : path;
 }
 
-// The value of `name` in [`section`] of an INI file.
-std::string IniValue(const std::string& path, std::string_view section,
-                     std::string_view name) {
-  std::ifstream file(path);
-  std::string line;
+// The value of `name` in [`section`] of an INI file, where it stands in it.
+std::string_view IniValue(std::string_view file, std::string_view section,
+                          std::string_view name) {
   bool inside = false;
-  while (std::getline(file, line)) {
-    const std::string_view text = Trim(line);
+  while (!file.empty()) {
+    const std::size_t end = std::min(file.find('\n'), file.size());
+    const std::string_view text = Trim(file.substr(0, end));
+    file.remove_prefix(std::min(end + 1, file.size()));
     if (text.starts_with("[")) {
       inside = Trim(text.substr(1, text.find(']') - 1)) == section;
       continue;
@@ -56,10 +58,10 @@ std::string IniValue(const std::string& path, std::string_view section,
       continue;
     }
     if (Trim(text.substr(0, equals)) == name) {
-      return std::string(Trim(text.substr(equals + 1)));
+      return Trim(text.substr(equals + 1));
     }
   }
-  return "";
+  return {};
 }
 
 std::string Profile() {
@@ -78,12 +80,35 @@ std::optional<AwsKeys> ParseKeys(const std::string& text) {
                ? found->get<std::string>()
                : std::string();
   };
-  AwsKeys keys{value("AccessKeyId"), value("SecretAccessKey"), value("Token"),
-               absl::InfiniteFuture()};
-  if (keys.key.empty() || keys.secret.empty()) return std::nullopt;
+  AwsKeys keys{value("AccessKeyId"), SecretOf(value("SecretAccessKey")),
+               value("Token"), absl::InfiniteFuture()};
+  if (!keys.whole()) return std::nullopt;
   absl::ParseTime(absl::RFC3339_full, value("Expiration"), &keys.expires,
                   nullptr);
   return keys;
+}
+
+// Each file has secrets, whatever is looked for in it.
+Secret ProfileValue(const std::string& name) {
+  const std::string profile = Profile();
+  const auto look = [&name](const std::string& path,
+                            const std::string& section) {
+    const Secret file = ReadSecretFile(path);
+    return file == nullptr ? nullptr
+                           : SecretOf(IniValue(file->view(), section, name));
+  };
+  Secret value =
+      look(SharedFile("AWS_SHARED_CREDENTIALS_FILE", "credentials"), profile);
+  if (value != nullptr) return value;
+  return look(
+      SharedFile("AWS_CONFIG_FILE", "config"),
+      profile == "default" ? profile : absl::StrCat("profile ", profile));
+}
+
+// The variable's own memory is that of the environment.
+Secret EnvironmentSecret(const char* name) {
+  const char* const value = std::getenv(name);
+  return SecretOf(value == nullptr ? "" : value);
 }
 
 Call Briefly(const Call& call) {
@@ -94,13 +119,8 @@ Call Briefly(const Call& call) {
 }  // namespace
 
 std::string AwsProfileValue(const std::string& name) {
-  const std::string profile = Profile();
-  std::string value = IniValue(
-      SharedFile("AWS_SHARED_CREDENTIALS_FILE", "credentials"), profile, name);
-  if (!value.empty()) return value;
-  return IniValue(
-      SharedFile("AWS_CONFIG_FILE", "config"),
-      profile == "default" ? profile : absl::StrCat("profile ", profile), name);
+  const Secret value = ProfileValue(name);
+  return value == nullptr ? "" : std::string(value->view());
 }
 
 absl::StatusOr<std::optional<AwsKeys>> AwsCredentials::FromContainer(
@@ -168,21 +188,21 @@ absl::StatusOr<std::optional<AwsKeys>> AwsCredentials::FromMachine(
 absl::StatusOr<AwsKeys> AwsCredentials::Find(const Call& call) {
   if (of_ == S3Of::kGoogle) {
     AwsKeys hmac{EnvironmentText("GS_ACCESS_KEY_ID"),
-                 EnvironmentText("GS_SECRET_ACCESS_KEY"), ""};
-    if (!hmac.key.empty() && !hmac.secret.empty()) return hmac;
+                 EnvironmentSecret("GS_SECRET_ACCESS_KEY"), ""};
+    if (hmac.whole()) return hmac;
     return absl::UnauthenticatedError(
         "no credentials for gs://: set GS_ACCESS_KEY_ID and "
         "GS_SECRET_ACCESS_KEY to an HMAC key of the bucket's project (`gcloud "
         "storage hmac create` makes one); those of AWS are not used there");
   }
   AwsKeys keys{EnvironmentText("AWS_ACCESS_KEY_ID"),
-               EnvironmentText("AWS_SECRET_ACCESS_KEY"),
+               EnvironmentSecret("AWS_SECRET_ACCESS_KEY"),
                EnvironmentText("AWS_SESSION_TOKEN")};
-  if (!keys.key.empty() && !keys.secret.empty()) return keys;
+  if (keys.whole()) return keys;
   keys = {AwsProfileValue("aws_access_key_id"),
-          AwsProfileValue("aws_secret_access_key"),
+          ProfileValue("aws_secret_access_key"),
           AwsProfileValue("aws_session_token")};
-  if (!keys.key.empty() && !keys.secret.empty()) return keys;
+  if (keys.whole()) return keys;
   CKPTREE_ASSIGN_OR_RETURN(std::optional<AwsKeys> found, FromContainer(call));
   if (!found.has_value()) {
     CKPTREE_ASSIGN_OR_RETURN(found, FromMachine(call));

@@ -18,15 +18,18 @@
 #include "kv/object_store.h"
 #include "kv/objects/http.h"
 #include "kv/objects/s3_answer.h"
+#include "kv/objects/secret.h"
 
 namespace ckptree::kv {
 
 // Never printed, nor part of an error.
 struct AwsKeys {
   std::string key;
-  std::string secret;
+  Secret secret;
   std::string token;  // Empty: none is needed.
   absl::Time expires = absl::InfiniteFuture();
+
+  bool whole() const { return !key.empty() && secret != nullptr; }
 };
 
 // The value of `name` in the profile (AWS_PROFILE, else "default") of the

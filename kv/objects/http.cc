@@ -138,13 +138,6 @@ void Prepare(Exchange& exchange, const Call& call) {
   curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS,
                    static_cast<long>(std::clamp<std::int64_t>(
                        absl::ToInt64Milliseconds(left), 1, 1'000'000'000)));
-  if (request.signature != nullptr) {
-    const std::string how =
-        absl::StrCat("aws:amz:", request.signature->region, ":s3");
-    curl_easy_setopt(easy, CURLOPT_AWS_SIGV4, how.c_str());
-    curl_easy_setopt(easy, CURLOPT_USERNAME, request.signature->key.c_str());
-    curl_easy_setopt(easy, CURLOPT_PASSWORD, request.signature->secret.c_str());
-  }
 }
 
 std::string HostOf(const std::string& url) {
@@ -215,7 +208,7 @@ struct Http::Connections {
     for (Exchange& exchange : exchanges) {
       curl_multi_remove_handle(multi, exchange.easy);
       curl_slist_free_all(exchange.headers);
-      curl_easy_reset(exchange.easy);  // Secrets do not stay in it.
+      curl_easy_reset(exchange.easy);  // What was asked is not kept.
       spare.push_back(exchange.easy);
     }
   }

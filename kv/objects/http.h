@@ -23,13 +23,6 @@
 
 namespace ckptree::kv {
 
-// By which a request is signed, as AWS does (version 4); never printed.
-struct HttpSignature {
-  std::string region;
-  std::string key;
-  std::string secret;
-};
-
 struct HttpRequest {
   std::string method = {};  // GET, HEAD, PUT, POST, DELETE
   std::string url = {};
@@ -38,7 +31,6 @@ struct HttpRequest {
   // Where the body of an answer with status 200 or 206 goes; without it, and
   // with any other status, it goes to HttpAnswer::body.
   std::span<std::byte> into = {};
-  const HttpSignature* signature = nullptr;  // Null: it is not signed.
   bool past_proxies = false;  // The environment's are not for this one.
 };
 

@@ -2,12 +2,10 @@
 
 #include "kv/objects/s3_client.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,12 +22,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "base/require.h"
 #include "base/status_macros.h"
 #include "kv/object_store.h"
 #include "kv/objects/aws_credentials.h"
 #include "kv/objects/http.h"
 #include "kv/objects/s3_answer.h"
+#include "kv/objects/s3_signature.h"
 #include "kv/objects/text.h"
 #include "kv/objects/wait.h"
 
@@ -56,16 +54,6 @@ std::string Encode(std::string_view text) {
     }
   }
   return encoded;
-}
-
-std::string Sha256(std::string_view body) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
-  unsigned size = 0;
-  base::Require(EVP_Digest(body.data(), body.size(), digest.data(), &size,
-                           EVP_sha256(), nullptr) == 1,
-                "SHA-256 is there");
-  return absl::BytesToHexString(
-      std::string(reinterpret_cast<const char*>(digest.data()), size));
 }
 
 bool IsThisMachine(std::string_view host) {
@@ -155,14 +143,13 @@ std::string S3Client::What(const S3Request& request) const {
                       shown_);
 }
 
-HttpRequest S3Client::Build(const S3Request& request, const AwsKeys& keys,
-                            const HttpSignature& signature) const {
+HttpRequest S3Client::Build(const S3Request& request,
+                            const AwsKeys& keys) const {
   HttpRequest built{.method = request.method,
                     .url = url_,
                     .headers = request.headers,
                     .body = request.body,
                     .into = request.into,
-                    .signature = &signature,
                     .past_proxies = here_};
   // The names of objects need no encoding.
   absl::StrAppend(&built.url, "/", request.key);
@@ -173,11 +160,7 @@ HttpRequest S3Client::Build(const S3Request& request, const AwsKeys& keys,
           absl::StrAppend(out, q.first, "=", Encode(q.second));
         }));
   }
-  built.headers.push_back(
-      absl::StrCat("x-amz-content-sha256: ", Sha256(request.body)));
-  if (!keys.token.empty() && IsOneLine(keys.token)) {
-    built.headers.push_back(absl::StrCat("x-amz-security-token: ", keys.token));
-  }
+  SignS3Request(keys, region_, absl::FromTimeT(std::time(nullptr)), &built);
   return built;
 }
 
@@ -199,10 +182,9 @@ std::vector<S3Reply> S3Client::Send(std::span<const S3Request> requests,
       }
       break;
     }
-    const HttpSignature signature{region_, keys->key, keys->secret};
     std::vector<HttpRequest> built;
     for (const std::size_t i : pending) {
-      built.push_back(Build(requests[i], *keys, signature));
+      built.push_back(Build(requests[i], *keys));
     }
     std::vector<HttpAnswer> answers = http_.Send(built, call);
     std::vector<std::size_t> again;

@@ -57,8 +57,7 @@ class S3Client {
 
  private:
   explicit S3Client(S3Of of) : of_(of), credentials_(http_, of) {}
-  HttpRequest Build(const S3Request& request, const AwsKeys& keys,
-                    const HttpSignature& signature) const;
+  HttpRequest Build(const S3Request& request, const AwsKeys& keys) const;
   std::string What(const S3Request& request) const;
 
   const S3Of of_;

@@ -23,7 +23,7 @@
 #include "tests/testutil/shifted_clock.h"
 #include "tests/testutil/status_matchers.h"
 
-// libcurl signs with this one.
+// Requests are signed with this one.
 extern "C" time_t time(time_t* out) noexcept {
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);

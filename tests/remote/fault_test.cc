@@ -35,8 +35,8 @@
 #include "tests/remote/trainer.h"
 #include "tests/testutil/temp_dir.h"
 
-// Added to what libcurl signs with, and to nothing else: waits go by the clock
-// of the kernel.
+// Added to what requests are signed with, and to nothing else: waits go by the
+// clock of the kernel.
 static std::atomic<time_t> signing_offset_seconds{0};
 
 extern "C" time_t time(time_t* out) noexcept {
