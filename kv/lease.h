@@ -44,6 +44,8 @@ class Lease {
   absl::Status Hold(std::uint64_t version);
   void Drop(std::uint64_t version);
 
+  const std::string& path() const { return path_; }
+
  private:
   Lease(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
   absl::Status Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -56,9 +58,11 @@ class Lease {
 };
 
 // The versions that living leases name, and who has them: "pid 12 on host".
-// kEveryVersion where one cannot be read. Removes the files of the dead.
+// kEveryVersion where one cannot be read. Removes the files of the dead. That
+// `lists`, which may be null, holds everything is left out: who looks at what
+// would go keeps it for that long alone.
 absl::StatusOr<std::map<std::uint64_t, std::string>> LeasedVersions(
-    const std::string& directory);
+    const std::string& directory, const Lease* lists = nullptr);
 
 }  // namespace ckptree::kv
 

@@ -154,6 +154,11 @@ class Engine {
   // writer, or no lease can be made.
   absl::StatusOr<std::shared_ptr<const void>> HoldListed();
   bool holds_listed() const { return listed_holds_.load() > 0; }
+  // That of LeaseVersion(); null before the first.
+  std::shared_ptr<const kv::Lease> lease() const {
+    const absl::MutexLock lock(&mu_);
+    return lease_;
+  }
   // Reading only: whether the step of `record` still is that version, after
   // catching up.
   bool StillThere(const schema::StepRecord& record);

@@ -120,7 +120,9 @@ std::uint64_t FreedHere(const kv::Database& database,
 
 absl::StatusOr<Overlay> MakeOverlay(Engine* engine) {
   const kv::Database& database = engine->database();
-  CKPTREE_ASSIGN_OR_RETURN(auto held, kv::LeasedVersions(engine->directory()));
+  CKPTREE_ASSIGN_OR_RETURN(
+      auto held,
+      kv::LeasedVersions(engine->directory(), engine->lease().get()));
   Chain chain;
   if (engine->writer() != nullptr) {
     CKPTREE_RETURN_IF_ERROR(engine->keeper().refusal());

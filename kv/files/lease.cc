@@ -154,7 +154,7 @@ absl::Status Lease::Write() {
 }
 
 absl::StatusOr<std::map<std::uint64_t, std::string>> LeasedVersions(
-    const std::string& directory) {
+    const std::string& directory, const Lease* lists) {
   std::map<std::uint64_t, std::string> leased;
   const std::string folder = Join(directory, kLeasesName);
   DIR* const entries = opendir(folder.c_str());
@@ -186,9 +186,12 @@ absl::StatusOr<std::map<std::uint64_t, std::string>> LeasedVersions(
     }
     std::array<char, kMaxBytes> buffer{};
     const ssize_t size = pread(file.get(), buffer.data(), buffer.size(), 0);
+    std::map<std::uint64_t, std::string> found;
     AddLease(std::string_view(buffer.data(),
                               static_cast<std::size_t>(size < 0 ? 0 : size)),
-             &leased);
+             &found);
+    if (lists != nullptr && path == lists->path()) found.erase(kEveryVersion);
+    leased.merge(found);
   }
   if (errno != 0) return ErrnoStatus(errno, "listing " + folder);
   return leased;

@@ -56,6 +56,24 @@ class FindTest : public CommandRunner {
   static inline bool made_ = false;
 };
 
+// The range says which steps are asked, not which one is before them.
+TEST_F(FindTest, TheFirstStepOfARangeHasOneBeforeIt) {
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{}, {"-k", "*"}, {"-k", "**"}}) {
+    const auto found = [&](const std::string& condition,
+                           const std::string& range) {
+      std::vector<std::string> words = {condition, range};
+      words.insert(words.end(), more.begin(), more.end());
+      return Found(words);
+    };
+    EXPECT_EQ(found("nan>prev.nan", "1300.."), found("nan>prev.nan", ".."));
+    EXPECT_EQ(found("nan>prev.nan", "1300"), found("nan>prev.nan", "..1300"));
+  }
+  EXPECT_THAT(Found({"nan>prev.nan", "1300"}), HasSubstr("1300"));
+  EXPECT_EQ(Found({"step>prev.step", "1300", "--columns", "first"}),
+            Found({"step==1300", "--columns", "first"}));
+}
+
 TEST_F(FindTest, LeavesByTheirStatistics) {
   EXPECT_EQ(Found({"nan>0"}),
             "params/block_1/attn/kernel,1300,1300,1\n"

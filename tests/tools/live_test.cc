@@ -430,6 +430,22 @@ TEST_F(LiveTest, WhereAnotherCameBetweenItIsNotKnown) {
               Not(HasSubstr("v1")));
 }
 
+// It holds all that it lists while it runs, which is no reason to stay.
+TEST_F(LiveTest, WhatDuHoldsItselfIsNotKept) {
+  const std::vector<std::string> words = {"du", "--free", "100", "--json"};
+  const Result alone = Do(words);
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  const Result all = Do({"du", "--json"});
+  Open();
+  EXPECT_EQ(Do(words).out, alone.out);
+  EXPECT_EQ(Do({"du", "--json"}).out, all.out);
+  // Another reader is one.
+  ASSERT_OK_AND_ASSIGN(Store reader, Store::Open(own_, {.read_only = true}));
+  ASSERT_OK_AND_ASSIGN(const Step held, reader.OpenStep(AtStep(100)));
+  EXPECT_THAT(Do({"du", "--free", "100"}).out + Do({"du", "--free", "100"}).err,
+              HasSubstr("kept"));
+}
+
 TEST_F(LiveTest, WhereNobodyTookItTheCommandActsItself) {
   auto lock = kv::StoreLock::Acquire(own_, 0).value();
   const Running command = StartHere({"pin", "300"});

@@ -79,21 +79,21 @@ absl::StatusOr<StepSelector> ParseRev(std::string_view text) {
 
 }  // namespace
 
-std::string PlainEnd(std::string_view end) {
-  std::string branch;
+EndOfRange FromTheEnd(std::string_view end) {
+  EndOfRange found;
   std::string_view number = end;
   if (const std::size_t slash = end.find('/');
       slash != end.npos && IsBranchName(end.substr(0, slash))) {
-    branch = std::string(end.substr(0, slash + 1));
+    found.branch = std::string(end.substr(0, slash));
     number.remove_prefix(slash + 1);
   }
   int back = 0;
-  if (number.size() < 2 || number[0] != '-' ||
-      number.find_first_not_of("0123456789", 1) != number.npos ||
-      !absl::SimpleAtoi(std::string(number.substr(1)), &back) || back < 1) {
-    return std::string(end);
+  if (number.size() >= 2 && number[0] == '-' &&
+      number.find_first_not_of("0123456789", 1) == number.npos &&
+      absl::SimpleAtoi(std::string(number.substr(1)), &back) && back > 0) {
+    found.back = back;
   }
-  return absl::StrFormat("%slatest~%d", branch, back - 1);
+  return found;
 }
 
 absl::StatusOr<Address> ParseAddress(std::string_view text) {
@@ -132,17 +132,14 @@ absl::StatusOr<StepRange> ParseRange(std::string_view text) {
     range.branch = std::string(first.substr(0, first.size() - 1));
     first = {};
   }
-  const auto end_of = [&](std::string_view end) {
-    return dots == text.npos ? std::string(end) : PlainEnd(end);
-  };
   if (!first.empty()) {
-    absl::StatusOr<StepSelector> selector = ParseRev(end_of(first));
+    absl::StatusOr<StepSelector> selector = ParseRev(first);
     if (!selector.ok()) return selector.status();
     if (!selector->branch.empty()) range.branch = selector->branch;
     range.first = *std::move(selector);
   }
   if (!last.empty()) {
-    absl::StatusOr<StepSelector> selector = ParseRev(end_of(last));
+    absl::StatusOr<StepSelector> selector = ParseRev(last);
     if (!selector.ok()) return selector.status();
     if (selector->branch.empty()) {
       if (selector->kind != StepSelector::Kind::kTag) {

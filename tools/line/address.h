@@ -33,10 +33,14 @@ struct StepRange {
 };
 absl::StatusOr<StepRange> ParseRange(std::string_view text);
 
-// An end of a range as one step is written: "latest~1" of "-2", which is
-// counted from the end; all else as it is. One step has no minus: what a script
-// has computed to be -1 is not to be the latest.
-std::string PlainEnd(std::string_view end);
+// "-2", "trial/-2": an end of a range that is counted from the end, where -1 is
+// the newest step. One step has no minus: what a script has computed to be -1 is
+// not to be the latest.
+struct EndOfRange {
+  std::string branch = {};
+  int back = 0;  // 0: it is not counted so.
+};
+EndOfRange FromTheEnd(std::string_view end);
 
 }  // namespace ckptree::tools
 

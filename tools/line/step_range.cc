@@ -64,10 +64,45 @@ absl::StatusOr<std::vector<StepInfo>> NewestOfBranch(Session& session,
   return WithHintOfBranches((*store)->NewestSteps(count, branch));
 }
 
+absl::StatusOr<std::string> PlainEnd(Session& session, std::string_view end,
+                                     std::string_view branch, bool must_be) {
+  const EndOfRange counted = FromTheEnd(end);
+  if (counted.back == 0) return std::string(end);
+  const std::string_view of =
+      counted.branch.empty() ? branch : std::string_view(counted.branch);
+  const auto count = static_cast<std::size_t>(counted.back);
+  const absl::StatusOr<std::vector<StepInfo>> steps =
+      NewestOfBranch(session, of, count);
+  if (!steps.ok()) return steps.status();
+  if (steps->empty() || (must_be && steps->size() < count)) {
+    return WithHint(
+        absl::NotFoundError(absl::StrFormat(
+            "`%s` is no step: there are %d", Escape(end), steps->size())),
+        "counted from the end: -1 is the latest");
+  }
+  // The branch stays with the end that named it: the other takes it from there.
+  return absl::StrFormat("%s%d",
+                         counted.branch.empty() ? "" : counted.branch + "/",
+                         steps->front().step);
+}
+
 absl::StatusOr<std::vector<StepInfo>> FindSteps(Session& session,
                                                 std::string_view word,
                                                 std::string_view branch) {
-  absl::StatusOr<StepRange> range = ParseRange(word);
+  std::string plain(word);
+  if (const std::size_t dots = word.find("..");
+      dots != word.npos && word.find("...") == word.npos) {
+    const std::string_view from = word.substr(0, dots);
+    const std::string of = FromTheEnd(from).branch;
+    const absl::StatusOr<std::string> first =
+        PlainEnd(session, from, branch, false);
+    if (!first.ok()) return first.status();
+    const absl::StatusOr<std::string> last = PlainEnd(
+        session, word.substr(dots + 2), of.empty() ? branch : of, true);
+    if (!last.ok()) return last.status();
+    plain = absl::StrFormat("%s..%s", *first, *last);
+  }
+  absl::StatusOr<StepRange> range = ParseRange(plain);
   if (!range.ok()) return range.status();
   if (!branch.empty() && !range->branch.empty() && range->branch != branch) {
     return WithHint(

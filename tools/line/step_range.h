@@ -24,6 +24,13 @@ absl::StatusOr<std::vector<StepInfo>> NewestOfBranch(Session& session,
                                                      std::string_view branch,
                                                      std::size_t count);
 
+// An end of a range as one step is written: "400" for "-2" where 400 is the last
+// but one of the steps that are listed. All else as it is. `branch`: of an end
+// that names none. An end that is before them all is the first of them, or,
+// where `must_be`, kNotFound.
+absl::StatusOr<std::string> PlainEnd(Session& session, std::string_view end,
+                                     std::string_view branch, bool must_be);
+
 // The steps that `word`, a REV or a range of them, names, ascending; of
 // `branch` where it names no other. The ends of a range need not exist, a
 // single step must.

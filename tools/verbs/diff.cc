@@ -276,7 +276,8 @@ Table DiffTable(Differences* found, bool values, const TableOptions& options) {
 }
 
 // A..B as git has it: A and B; an end that is left out is the latest step.
-std::vector<std::string> TwoEnds(const std::vector<std::string>& words) {
+absl::StatusOr<std::vector<std::string>> TwoEnds(
+    Session& session, const std::vector<std::string>& words) {
   if (words.size() != 1) return words;
   const std::string& word = words[0];
   const std::size_t dots = word.find("..");
@@ -284,8 +285,13 @@ std::vector<std::string> TwoEnds(const std::vector<std::string>& words) {
   if (dots == word.npos || word.substr(0, dots).find(':') != word.npos) {
     return words;
   }
-  return {dots == 0 ? "latest" : PlainEnd(word.substr(0, dots)),
-          dots + 2 == word.size() ? "latest" : PlainEnd(word.substr(dots + 2))};
+  std::vector<std::string> ends;
+  for (const std::string& end : {word.substr(0, dots), word.substr(dots + 2)}) {
+    absl::StatusOr<std::string> plain = PlainEnd(session, end, "", true);
+    if (!plain.ok()) return plain.status();
+    ends.push_back(plain->empty() ? "latest" : *std::move(plain));
+  }
+  return ends;
 }
 
 }  // namespace
@@ -304,7 +310,10 @@ absl::StatusOr<int> RunDiff(Session& session) {
   if (!options.ok()) return options.status();
   std::optional<Step> steps[2];
   std::string key;
-  const std::vector<std::string> words = TwoEnds(session.words());
+  const absl::StatusOr<std::vector<std::string>> ends =
+      TwoEnds(session, session.words());
+  if (!ends.ok()) return ends.status();
+  const std::vector<std::string>& words = *ends;
   for (int i = 0; i < 2; ++i) {
     // One REV: with the save before it.
     const std::size_t word =

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -47,6 +48,21 @@ void NoteMetricsOfThatName(Session& session,
   }
 }
 
+// What `prev` is in the first of `steps`: the range says which steps are asked,
+// not which one is before them.
+absl::StatusOr<std::optional<StepInfo>> StepBefore(
+    Session& session, const std::vector<StepInfo>& steps) {
+  std::optional<StepInfo> before;
+  if (steps.empty()) return before;
+  CKPTREE_ASSIGN_OR_RETURN(std::vector<StepInfo> all,
+                           StepsOfBranch(session, steps.front().branch));
+  for (StepInfo& info : all) {
+    if (info.step >= steps.front().step) break;
+    before = std::move(info);
+  }
+  return before;
+}
+
 }  // namespace
 
 absl::StatusOr<int> RunFind(Session& session) {
@@ -66,6 +82,12 @@ absl::StatusOr<int> RunFind(Session& session) {
                 session.arguments().Get("branch", ""));
   if (!steps.ok()) return steps.status();
   NoteMetricsOfThatName(session, condition->Names(), *steps);
+  std::optional<StepInfo> earlier;
+  if (std::ranges::any_of(condition->Names(), [](const std::string& name) {
+        return name.starts_with(kBefore);
+      })) {
+    CKPTREE_ASSIGN_OR_RETURN(earlier, StepBefore(session, *steps));
+  }
   LeafSearch search(*std::move(condition), std::move(globs));
 
   Table table;
@@ -104,7 +126,8 @@ absl::StatusOr<int> RunFind(Session& session) {
   bool more = true;
   {
     const Interruptible interruptible;
-    CKPTREE_RETURN_IF_ERROR(search.Begin(**store, *steps, needs_end));
+    CKPTREE_RETURN_IF_ERROR(search.Begin(
+        **store, *steps, earlier ? &*earlier : nullptr, needs_end));
     while (more && rows() == 0) {
       CKPTREE_ASSIGN_OR_RETURN(more, search.More());
     }

@@ -225,7 +225,7 @@ void LeafSearch::LoadHistories() {
       std::find(names_.begin(), names_.end(), "since") != names_.end();
   if (by_step) return;
   std::size_t opened = 0;
-  const StepInfo* before = nullptr;
+  const StepInfo* before = earlier_;
   for (const StepInfo& info : steps_) {
     step_values_ = StepValues(info, std::exchange(before, &info));
     opened += CannotHold(info) ? 0 : 1;
@@ -234,7 +234,7 @@ void LeafSearch::LoadHistories() {
   if (opened < kFewSteps) return;
   HistoryOptions options;
   options.branch = steps_.front().branch;
-  options.first = steps_.front().step;
+  options.first = (earlier_ != nullptr ? *earlier_ : steps_.front()).step;
   options.last = steps_.back().step;
   options.cancelled = Interrupted;
   for (const Path& path : named_) {
@@ -274,10 +274,11 @@ void LeafSearch::LoadFromHistories(const StepInfo& info) {
 
 absl::Status LeafSearch::Begin(const Store& store,
                                const std::vector<StepInfo>& steps,
-                               bool settle) {
+                               const StepInfo* earlier, bool settle) {
   store_ = &store;
   steps_ = steps;
   CKPTREE_RETURN_IF_ERROR(Bind());
+  if (of_before_) before_ = earlier_ = earlier;
   if (!of_leaves_) return absl::OkStatus();
   LoadHistories();
   return settle && named_.empty() ? Align() : absl::OkStatus();

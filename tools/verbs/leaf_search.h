@@ -61,11 +61,13 @@ class LeafSearch {
   bool of_leaves() const { return of_leaves_; }
 
   // Sets out to look at `steps`, which are of one branch, by number. To be
-  // called once; both outlive it. With `settle` rows are to be as they will be
-  // at the end as soon as that can be; else they are to be found soon, wherever
-  // they end. kInvalidArgument: the condition has a name that there is not.
+  // called once; both outlive it. `earlier`, which does too, is the one before
+  // the first of them: it is not looked at itself; null where there is none. With
+  // `settle` rows are to be as they will be at the end as soon as that can be;
+  // else they are to be found soon, wherever they end. kInvalidArgument: the
+  // condition has a name that there is not.
   absl::Status Begin(const Store& store, const std::vector<StepInfo>& steps,
-                     bool settle = false);
+                     const StepInfo* earlier = nullptr, bool settle = false);
 
   // Looks at the next step, or at the next leaves of one. False: those were
   // all. kInvalidArgument: the condition asks what it may not. kCancelled
@@ -173,8 +175,10 @@ class LeafSearch {
 
   const Store* store_ = nullptr;
   std::span<const StepInfo> steps_;
+  const StepInfo* earlier_ = nullptr;  // Than all of these.
   std::size_t next_ = 0;              // Of steps_.
-  const StepInfo* before_ = nullptr;  // That was there and looked at last.
+  // That was there and looked at last, or earlier_.
+  const StepInfo* before_ = nullptr;
   bool before_is_loaded_ = false;
 
   // Of before_, which is step_ then, while some of it is to be read.

@@ -26,7 +26,7 @@ constexpr std::uint64_t kFewLeaves = 8192;
 
 std::vector<LeafSearch::Turn> LeafSearch::TurnsToAlign() {
   std::vector<Turn> turns;
-  const StepInfo* before = nullptr;
+  const StepInfo* before = earlier_;
   bool before_is_loaded = false;
   std::uint64_t changed = 0;  // Since the last one that is loaded.
   bool little = false;        // Changes in one of them.
