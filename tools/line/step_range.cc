@@ -65,7 +65,7 @@ absl::StatusOr<std::vector<StepInfo>> NewestOfBranch(Session& session,
 }
 
 absl::StatusOr<std::string> PlainEnd(Session& session, std::string_view end,
-                                     std::string_view branch, bool must_be) {
+                                     std::string_view branch) {
   const EndOfRange counted = FromTheEnd(end);
   if (counted.back == 0) return std::string(end);
   const std::string_view of =
@@ -74,10 +74,10 @@ absl::StatusOr<std::string> PlainEnd(Session& session, std::string_view end,
   const absl::StatusOr<std::vector<StepInfo>> steps =
       NewestOfBranch(session, of, count);
   if (!steps.ok()) return steps.status();
-  if (steps->empty() || (must_be && steps->size() < count)) {
+  if (steps->size() < count) {
     return WithHint(
-        absl::NotFoundError(absl::StrFormat(
-            "`%s` is no step: there are %d", Escape(end), steps->size())),
+        absl::NotFoundError(absl::StrFormat("`%s` is no step: there are %d",
+                                            Escape(end), steps->size())),
         "counted from the end: -1 is the latest");
   }
   // The branch stays with the end that named it: the other takes it from there.
@@ -94,11 +94,10 @@ absl::StatusOr<std::vector<StepInfo>> FindSteps(Session& session,
       dots != word.npos && word.find("...") == word.npos) {
     const std::string_view from = word.substr(0, dots);
     const std::string of = FromTheEnd(from).branch;
-    const absl::StatusOr<std::string> first =
-        PlainEnd(session, from, branch, false);
+    const absl::StatusOr<std::string> first = PlainEnd(session, from, branch);
     if (!first.ok()) return first.status();
-    const absl::StatusOr<std::string> last = PlainEnd(
-        session, word.substr(dots + 2), of.empty() ? branch : of, true);
+    const absl::StatusOr<std::string> last =
+        PlainEnd(session, word.substr(dots + 2), of.empty() ? branch : of);
     if (!last.ok()) return last.status();
     plain = absl::StrFormat("%s..%s", *first, *last);
   }

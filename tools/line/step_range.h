@@ -24,12 +24,11 @@ absl::StatusOr<std::vector<StepInfo>> NewestOfBranch(Session& session,
                                                      std::string_view branch,
                                                      std::size_t count);
 
-// An end of a range as one step is written: "400" for "-2" where 400 is the last
-// but one of the steps that are listed. All else as it is. `branch`: of an end
-// that names none. An end that is before them all is the first of them, or,
-// where `must_be`, kNotFound.
+// An end of a range as one step is written: "400" for "-2" where 400 is the
+// last but one of the steps that are listed. All else as it is. `branch`: of an
+// end that names none. kNotFound: there are not so many.
 absl::StatusOr<std::string> PlainEnd(Session& session, std::string_view end,
-                                     std::string_view branch, bool must_be);
+                                     std::string_view branch = "");
 
 // The steps that `word`, a REV or a range of them, names, ascending; of
 // `branch` where it names no other. The ends of a range need not exist, a

@@ -287,7 +287,7 @@ absl::StatusOr<std::vector<std::string>> TwoEnds(
   }
   std::vector<std::string> ends;
   for (const std::string& end : {word.substr(0, dots), word.substr(dots + 2)}) {
-    absl::StatusOr<std::string> plain = PlainEnd(session, end, "", true);
+    absl::StatusOr<std::string> plain = PlainEnd(session, end);
     if (!plain.ok()) return plain.status();
     ends.push_back(plain->empty() ? "latest" : *std::move(plain));
   }

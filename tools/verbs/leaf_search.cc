@@ -278,7 +278,7 @@ absl::Status LeafSearch::Begin(const Store& store,
   store_ = &store;
   steps_ = steps;
   CKPTREE_RETURN_IF_ERROR(Bind());
-  if (of_before_) before_ = earlier_ = earlier;
+  before_ = earlier_ = earlier;
   if (!of_leaves_) return absl::OkStatus();
   LoadHistories();
   return settle && named_.empty() ? Align() : absl::OkStatus();
