@@ -68,7 +68,7 @@ bool Space(const Settings& settings);
 
 // Every verb of the command, as processes of their own, on a run of 10 000
 // steps of 400 leaves and on a step of 100 000; the stores are kept beside the
-// directory, as `.stores`.
+// directory, as `.stores`. And how soon `log -f` runs the command of an alert.
 bool Command(const Settings& settings);
 
 // The commit of 1024 ranks' parts, in one process.

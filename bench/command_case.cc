@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "bench/cases.h"
+#include "bench/command_alerts.h"
 #include "bench/state.h"
 
 namespace ckptree::bench {
@@ -189,6 +190,7 @@ class Bench {
     RunLine(program_, store, {words[0].c_str(), words});
   }
 
+  const std::string& program() const { return program_; }
   bool good() const { return good_; }
 
  private:
@@ -215,7 +217,8 @@ std::vector<Line> OfRun(int steps, std::size_t leaves) {
       {"log --json", {"log", "--json"}},
       {"log --where", {"log", "--where", half}, 50},
       {"log --graph -n 10", {"log", "--graph", "-n", "10"}},
-      {"log -f --alert --stall",
+      // Nothing is alerted: see MeasureAlerts().
+      {"log -f, until it has shown what is there",
        {"log", "-f", "--alert", "loss<0", "--stall", "10m", "--until",
         std::to_string(steps - 1)}},
       {"ls", {"ls"}, 50},
@@ -381,6 +384,7 @@ bool Command(const Settings& settings) {
   const std::string few = MadeStore(settings, "few", 100, kLeaves, kLeaves);
   MeasureWriting(settings, run, of_run, few,
                  absl::StrFormat(", 100 steps of %d leaves", kLeaves), &bench);
+  MeasureAlerts(settings, bench.program());
   const std::string page = settings.directory + "/report.html";
   bench.Measure(of_run, run, {"report", {"report", "-o", page}, 5000},
                 [&] { fs::remove(page); });

@@ -32,6 +32,10 @@ constexpr std::uint64_t kMostBehind = std::uint64_t{16} << 20;
 constexpr std::uint64_t kFlushBytes = std::uint64_t{8} << 20;
 // A closed store keeps at most this.
 constexpr std::uint64_t kMostWhenClosed = std::uint64_t{8} << 20;
+// And so many files, as each open looks into all of them; more where the file
+// of all rows is so large that it takes longer to write it again.
+constexpr std::uint64_t kMostFilesWhenClosed = 64;
+constexpr std::uint64_t kRowsBytesOfFile = std::uint64_t{4} << 20;
 // Less is of no use.
 constexpr std::uint64_t kLeastReserveBytes = std::uint64_t{256} << 10;
 // Of the first file of a session: most commands make one commit.
@@ -77,6 +81,7 @@ JournalKeeper::JournalKeeper(KeeperContext context)
   const absl::MutexLock lock(&mutex_);
   rows_ = context_.rows;
   bytes_since_rows_ = context_.journal_bytes;
+  older_files_ = context_.journal_files;
   unsealed_ = last_.has_value() && !context_.sealed;
   mend_ = context_.mend || unsealed_;
 }
@@ -206,6 +211,12 @@ std::uint64_t JournalKeeper::RowsLimit() const {
                                  ? context_.options.journal_rows_bytes
                                  : kMostBehind;
   return std::max(most, rows_.bytes);
+}
+
+bool JournalKeeper::IsBehind() const {
+  return mend_ || bytes_since_rows_ > kMostWhenClosed ||
+         older_files_ >=
+             std::max(kMostFilesWhenClosed, rows_.bytes / kRowsBytesOfFile);
 }
 
 bool JournalKeeper::HasWork() const {
@@ -413,6 +424,7 @@ absl::Status JournalKeeper::WriteRows() {
   const absl::MutexLock state(&mutex_);
   rows_ = kept;
   bytes_since_rows_ -= bytes;
+  older_files_ = 0;
   bytes_since_flush_ = 0;
   mend_ = false;
   unsealed_ = false;
@@ -456,8 +468,7 @@ absl::Status JournalKeeper::Close(bool flushed) {
   bool behind = false;
   {
     const absl::MutexLock lock(&mutex_);
-    behind =
-        begun_ && flushed && (mend_ || bytes_since_rows_ > kMostWhenClosed);
+    behind = begun_ && flushed && IsBehind();
   }
   // Not needed to be whole: the next open does it.
   if (behind) Warn(WriteRows());

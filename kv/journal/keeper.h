@@ -43,7 +43,9 @@ struct KeeperContext {
   std::optional<JournalRecord> last;  // The tip's; nothing in a new store.
   std::uint64_t next_file = 1;
   RowsFile rows;
-  std::uint64_t journal_bytes = 0;  // Of the first copies there are.
+  // First copies that there are, and the bytes in them.
+  std::uint64_t journal_files = 0;
+  std::uint64_t journal_bytes = 0;
   // Damage was met: all rows are to be written anew, and what is damaged goes.
   bool mend = false;
   bool sealed = false;  // The last session closed the journal.
@@ -121,6 +123,8 @@ class JournalKeeper {
   // The file after the current one is needed and not made yet.
   bool WantsNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::uint64_t RowsLimit() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A closed store would have more behind its rows than it should.
+  bool IsBehind() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Warn(const absl::Status& status) const;
 
   // Begin() needs it once; taken out of the context before that is kept.
@@ -137,6 +141,7 @@ class JournalKeeper {
   bool ready_ ABSL_GUARDED_BY(mutex_) = false;
   RowsFile rows_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t bytes_since_rows_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::uint64_t older_files_ ABSL_GUARDED_BY(mutex_) = 0;  // Than this session.
   std::uint64_t bytes_since_flush_ ABSL_GUARDED_BY(mutex_) = 0;
   std::uint64_t bytes_in_file_ ABSL_GUARDED_BY(mutex_) = 0;
   std::uint64_t file_ ABSL_GUARDED_BY(mutex_) = 0;

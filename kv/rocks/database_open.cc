@@ -160,6 +160,7 @@ KeeperContext Database::Impl::ContextOf(const Standing& standing) {
   context.rows = standing.rows;
   for (const JournalFileId& file : journal.files) {
     if (file.copy != Copy::kA) continue;
+    ++context.journal_files;
     const absl::StatusOr<std::uint64_t> bytes =
         FileSize(reader_options, Join(Join(directory, kJournalName),
                                       JournalFileName(file.copy, file.file)));

@@ -4,6 +4,7 @@
 
 #include "kv/database.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -53,6 +54,33 @@ TEST_F(DatabaseTest, CreatesCommitsAndReopens) {
   EXPECT_THAT(database->Get(Space::kRecords, RecordKey("a")),
               IsOkAndHolds(Optional(std::string("1"))));
   EXPECT_EQ(Put(*database, "b", "2").ordinal, 3);
+}
+
+// As a command makes them: each open reads the beginning of every file.
+TEST_F(DatabaseTest, ManyShortSessionsLeaveFewFiles) {
+  constexpr int kSessions = 150;
+  constexpr int kMost = 64;
+  ASSERT_OK(Create().value()->Close());
+  int most = 0;
+  for (int i = 0; i < kSessions; ++i) {
+    ASSERT_OK_AND_ASSIGN(const auto database, Open());
+    ASSERT_EQ(Put(*database, std::to_string(i), "x").outcome,
+              Outcome::kCommitted);
+    ASSERT_OK(database->Close());
+    int files = 0;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(Store() + "/journal")) {
+      files += entry.path().filename().string().starts_with("a-") ? 1 : 0;
+    }
+    most = std::max(most, files);
+  }
+  EXPECT_EQ(most, kMost);
+  ASSERT_OK_AND_ASSIGN(const auto database, Open(Mode::kRead));
+  EXPECT_THAT(database->report().warnings, IsEmpty());
+  for (int i = 0; i < kSessions; ++i) {
+    EXPECT_THAT(database->Get(Space::kRecords, RecordKey(std::to_string(i))),
+                IsOkAndHolds(Optional(std::string("x"))));
+  }
 }
 
 TEST_F(DatabaseTest, AdoptsReadsViewsAndDrops) {
