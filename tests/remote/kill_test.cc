@@ -198,40 +198,47 @@ TEST_F(RemoteKillTest, ATrainerKilledAtAnyMoment) {
 // servers.py starts what is killed again, and says which process it is.
 class ServerKillTest : public RemoteKillTest {
  protected:
-  void KillUnderATrainer(const std::string& server) {
-    const std::string folder = Environment("CKPTREE_TEST_PIDS");
-    if (StoreKind() == "file" || folder.empty()) {
+  void SetUp() override {
+    RemoteKillTest::SetUp();
+    if (StoreKind() == "file" || Environment("CKPTREE_TEST_PIDS").empty()) {
       GTEST_SKIP() << "no server that keeps what it was given";
     }
-    const auto pid = [&] {
-      pid_t said = 0;
-      std::ifstream(folder + "/" + server) >> said;
-      return said;
-    };
+  }
+  static pid_t PidOf(const std::string& server) {
+    pid_t said = 0;
+    std::ifstream(Environment("CKPTREE_TEST_PIDS") + "/" + server) >> said;
+    return said;
+  }
+  // Kills it, and hears of three more steps; whether it was started again.
+  bool KillAndGoOn(const std::string& server, Trainer& trainer) {
+    const pid_t victim = PidOf(server);
+    EXPECT_GT(victim, 1);
+    if (victim <= 1 || kill(victim, SIGKILL) != 0) return false;
+    // What was on its way may still be acknowledged; of three more, some were
+    // asked for after that.
+    for (int more = 0; more < 3; ++more) HearOfOneMore(server, trainer);
+    // Where nobody needs it at once it may still be starting.
+    const absl::Time until = absl::Now() + kLong;
+    while (PidOf(server) == victim && absl::Now() < until) sched_yield();
+    return PidOf(server) != victim;
+  }
+  void HearOfOneMore(const std::string& server, Trainer& trainer) {
+    const std::size_t before = told_.acknowledged.size();
+    while (told_.acknowledged.size() == before) {
+      ASSERT_TRUE(trainer.Hear(absl::Minutes(3), &told_))
+          << server << ": " << trainer.failed();
+    }
+  }
+
+  void KillUnderATrainer(const std::string& server) {
     const int trials = ScaledWithServers(50);
     int fired = 0;
     Begin();
     // Segments leave its disk, too.
     Trainer trainer(disk_, address_, "", Next(), /*keep=*/true);
-    const auto one_more = [&] {
-      const std::size_t before = told_.acknowledged.size();
-      while (told_.acknowledged.size() == before) {
-        ASSERT_TRUE(trainer.Hear(absl::Minutes(3), &told_))
-            << server << ": " << trainer.failed();
-      }
-    };
     for (int trial = 0; trial < trials && !HasFatalFailure(); ++trial) {
-      one_more();
-      const pid_t victim = pid();
-      ASSERT_GT(victim, 1);
-      ASSERT_EQ(kill(victim, SIGKILL), 0);
-      // What was on its way may still be acknowledged; of three more, some were
-      // asked for after that.
-      for (int more = 0; more < 3; ++more) one_more();
-      // Where nobody needs it at once it may still be starting.
-      const absl::Time until = absl::Now() + kLong;
-      while (pid() == victim && absl::Now() < until) sched_yield();
-      fired += pid() != victim;
+      HearOfOneMore(server, trainer);
+      fired += KillAndGoOn(server, trainer);
     }
     trainer.End(&told_);
     EXPECT_EQ(trainer.failed(), "");
@@ -240,12 +247,44 @@ class ServerKillTest : public RemoteKillTest {
     Tell(absl::StrCat(server, " killed and restarted"), trials, fired,
          Lost(server));
   }
+
+  // At the n-th request of a trainer's life, an open's among them, while it is
+  // sent.
+  void KillAtARequest(const std::string& server) {
+    const int trials = ScaledWithServers(50);
+    int fired = 0, lost = 0;
+    for (int trial = 0; trial < trials && !HasFatalFailure(); ++trial) {
+      if (trial % kLivesOfAStore == 0) Begin();
+      {
+        Trainer trainer(disk_, address_, "", Next(), /*keep=*/false,
+                        {.act = AtRequest::Act::kSays,
+                         .number = 1 + (trial * 7) % (2 * kRequestsOfALife)});
+        ASSERT_TRUE(trainer.HearUntilItCame(&told_)) << trainer.failed();
+        fired += KillAndGoOn(server, trainer);
+        trainer.End(&told_);
+        EXPECT_EQ(trainer.failed(), "");
+      }
+      lost += Lost(absl::StrCat(server, " at a request, trial ", trial));
+    }
+    EXPECT_EQ(fired, trials);
+    Tell(absl::StrCat(server, " killed at a request, and restarted"), trials,
+         fired, lost);
+  }
 };
 
 TEST_F(ServerKillTest, AGatewayKilledUnderATrainer) {
   if (StoreKind() != "s3") GTEST_SKIP() << "of S3 alone";
   KillUnderATrainer("radosgw");
 }
+
+TEST_F(ServerKillTest, AGatewayKilledAtARequest) {
+  if (StoreKind() != "s3") GTEST_SKIP() << "of S3 alone";
+  KillAtARequest("radosgw");
+}
+
+TEST_F(ServerKillTest, AMonitorKilledAtARequest) { KillAtARequest("mon"); }
+
+TEST_F(ServerKillTest, ADaemonOfCephKilledAtARequest) { KillAtARequest("osd"); }
 
 // Who has a connection goes on without a monitor, and asks the next one.
 TEST_F(ServerKillTest, AMonitorKilledUnderATrainer) {
