@@ -177,6 +177,7 @@ class Verifier {
     return absl::OkStatus();
   }
   void TellNotLookedAt(const absl::Status& why) {
+    report_.not_looked_at = std::string(why.message());
     damage_.Add(
         Finding::Severity::kWarning,
         absl::StrFormat("what is not on this disk was not looked at: %s",

@@ -50,6 +50,7 @@ def test_documents_have_their_shape(demo, tmp_path, name):
     places = {"STORE": demo, "NEW": tmp_path / "new", "FILE": file}
     for words in DOCUMENTS[name]:
         words = [str(places.get(word, word)) for word in words]
+        words = [word.replace("FILE:", f"{file}:") for word in words]
         # `copy` is told both of its stores.
         store = [] if words[0] == "copy" else ["-C", str(demo)]
         done = run(*store, *words, "--json")

@@ -144,9 +144,10 @@ TEST_F(FarStepsTest, VerifyAsksOnlyForWhatItChecks) {
         {"verify"},
         {"verify", "--deep"}}) {
     const Result there = In(words);
-    EXPECT_EQ(there.code, 0) << there.err;
+    EXPECT_EQ(there.code, 2) << there.err;
     EXPECT_THAT(there.out, AllOf(HasSubstr("no damage, 1 warning"),
                                  HasSubstr("was not looked at")));
+    EXPECT_THAT(there.err, HasSubstr("not all was"));
   }
   Show();
   EXPECT_THAT(In({"verify", "--deep"}).out, HasSubstr("checked: no damage\n"));

@@ -93,15 +93,14 @@ absl::Status WriteArray(Session& session, const ArrayFile& file,
     out->Write(ArrayRows(dtype, shape, elements, format == "csv" ? ',' : '\t'));
     return absl::OkStatus();
   }
-  Json head = {{"schema", "ckptree.get/1"},
-               {"file", file.path()},
-               {"key", array.name},
-               {"dtype", std::string(Name(dtype))},
-               {"shape", shape}};
-  if (!target.slice_text.empty()) head["slice"] = target.slice_text;
+  Json head = {
+      {"key", array.name},
+      {"dtype", std::string(Name(dtype))},
+      {"shape", shape},
+      {"slice", target.slice_text.empty() ? Json() : Json(target.slice_text)}};
   std::string text = JsonText(head, false);
   text.pop_back();
-  out->Write(text + ",\"data\":" + ArrayJson(dtype, shape, elements) + "}\n");
+  out->Write(text + ",\"data\":" + ArrayJson(dtype, shape, elements) + "}");
   return absl::OkStatus();
 }
 
@@ -188,7 +187,7 @@ absl::StatusOr<int> ShowFile(Session& session, const FileWord& word) {
     elements += Elements(array);
     ++types[DTypeCell(array).text];
   }
-  Json document = {{"schema", "ckptree.show/1"},
+  Json document = {{"schema", "ckptree.file/1"},
                    {"file", word.file->path()},
                    {"format", word.file->format()}};
   std::vector<std::pair<std::string, std::string>> lines = {
@@ -283,6 +282,13 @@ absl::StatusOr<int> GetFromFile(Session& session, const FileWord& word) {
                                    Escape(array.name), DTypeCell(array).text,
                                    ShapeText(array.leaf.shape)));
       }
+      if (format == "json") {
+        const Json head = {{"schema", "ckptree.file-get/1"},
+                           {"file", word.file->path()}};
+        std::string text = JsonText(head, false);
+        text.pop_back();
+        out->Write(first ? text + ",\"arrays\":[" : ",");
+      }
       first = false;
       if (absl::Status status =
               WriteArray(session, *word.file, array, target, format, out);
@@ -290,6 +296,7 @@ absl::StatusOr<int> GetFromFile(Session& session, const FileWord& word) {
         return status;
       }
     }
+    if (format == "json") out->Write("]}\n");
     return absl::OkStatus();
   };
   if (path.empty()) {

@@ -25,7 +25,7 @@ constexpr std::string_view kExitCodes =
     "2    wrong usage, or it did not work; an object store does not answer\n"
     "3    no such store, step or key\n"
     "4    another process has the store, and nothing was changed\n"
-    "5    damaged data, met by any command but these\n"
+    "5    damaged data of a store, met by any command but these\n"
     "6    a trainer was asked, and did not say whether it was done\n"
     "130  interrupted (143: by SIGTERM)\n";
 
@@ -39,6 +39,8 @@ constexpr std::pair<std::string_view, std::string_view> kDocuments[] = {
     {"ckptree.parts/1", "ckptree show REV --parts: what each rank saved"},
     {"ckptree.get/2",
      "ckptree get -o json: values; data is nested as the shape is"},
+    {"ckptree.file/1", "ckptree show FILE: a file of arrays, or one of them"},
+    {"ckptree.file-get/1", "ckptree get FILE:KEY -o json: values of a file"},
     {"ckptree.history/1", "ckptree history: each value that a leaf had"},
     {"ckptree.diff/1", "ckptree diff: the leaves in which two steps differ"},
     {"ckptree.blame/1", "ckptree blame: which save gave each leaf its value"},

@@ -201,6 +201,13 @@ absl::StatusOr<int> RunVerify(Session& session) {
                                 Escape(session.directory())));
     }
   }
+  if (!damaged && !report->not_looked_at.empty()) {
+    return WithHint(absl::FailedPreconditionError(
+                        "nothing that was looked at is damaged, and not "
+                        "all was: " +
+                        report->not_looked_at),
+                    "`verify` again where the object store answers");
+  }
   return damaged ? kExitNegative : kExitOk;
 }
 

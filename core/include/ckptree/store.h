@@ -109,6 +109,9 @@ struct VerifyReport {
   std::uint64_t leaves = 0;
   std::uint64_t chunks = 0;
   std::uint64_t bytes = 0;  // Read and checked.
+  // Why nothing was learned of what lies in an object store alone, which is a
+  // warning among the findings, too; empty: all that there is was looked at.
+  std::string not_looked_at = {};
 };
 
 // What the store as a whole is.
