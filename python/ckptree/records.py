@@ -274,7 +274,8 @@ class SubtreeUsage(NamedTuple):
     name: str
     leaves: int
     logical_bytes: int
-    unique_bytes: int
+    unique_bytes: int  # That go when the step alone is deleted, with records.
+    unique_value_bytes: int  # Of these its values: the rest is shared.
 
 
 class StoreInfo(NamedTuple):

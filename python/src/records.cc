@@ -239,8 +239,9 @@ Record ToDict(const FreedBytes& freed) {
 
 Record ToDict(const SubtreeUsage& usage) {
   return Fields()("name", usage.name)("leaves", usage.leaves)(
-             "logical_bytes", usage.logical_bytes)("unique_bytes",
-                                                   usage.unique_bytes)
+             "logical_bytes", usage.logical_bytes)(
+             "unique_bytes", usage.unique_bytes)("unique_value_bytes",
+                                                 usage.unique_value_bytes)
       .Take();
 }
 
