@@ -48,9 +48,9 @@ SHOWN = {
 DOCUMENTS = {
     "log": [["log"], ["log", "--graph"], ["log", "1300"], ["log", "9..10"]],
     "ls": [["ls"], ["ls", "--all"]],
-    "file": [["show", "FILE"], ["show", "FILE:out/kernel"]],
+    "file": [["show", "FILE"], ["show", "FILE:params.out.kernel"]],
     "file-get": [
-        ["get", "FILE:out/kernel[0, :2]"], ["get", "FILE:*/bias"],
+        ["get", "FILE:params.out.kernel[0, :2]"], ["get", "FILE:*.bias"],
     ],
     "ls-folded": [["ls", "--depth", "1"]],
     "step": [["show"], ["show", "1300"], ["show", "small-lr/1600"]],
