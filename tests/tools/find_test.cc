@@ -74,6 +74,23 @@ TEST_F(FindTest, TheFirstStepOfARangeHasOneBeforeIt) {
             Found({"step==1300", "--columns", "first"}));
 }
 
+// Here, as the demo has a branch.
+TEST_F(FindTest, TheFirstStepOfABranchDiffersFromWhereItBegan) {
+  const std::string first = "small-lr/1300";
+  const Json step = Json::parse(Ask({"show", first, "--json"}).out);
+  const Json log = Json::parse(Ask({"log", "--json"}).out);
+  std::string before;
+  for (const Json& row : log["steps"]) {
+    if (row["version"] == step["base"]) before = row["step"].dump();
+  }
+  ASSERT_NE(before, "") << step;
+  EXPECT_EQ(Ask({"diff", first, "--json"}).out,
+            Ask({"diff", before, first, "--json"}).out);
+  EXPECT_EQ(Ask({"diff", first}).code, 1);
+  // There is none before the first of all.
+  EXPECT_EQ(Ask({"diff", "100"}).code, 3);
+}
+
 TEST_F(FindTest, LeavesByTheirStatistics) {
   EXPECT_EQ(Found({"nan>0"}),
             "params/block_1/attn/kernel,1300,1300,1\n"

@@ -294,6 +294,27 @@ absl::StatusOr<std::vector<std::string>> TwoEnds(
   return ends;
 }
 
+// The save that a step was compared with, on whichever branch it is: that of
+// the first one of a branch is on another. Nothing where there is none, or it
+// went.
+absl::StatusOr<std::optional<StepSelector>> BaseOf(
+    Session& session, const StepSelector& selector) {
+  const absl::StatusOr<StepInfo> info = session.Resolve(selector);
+  if (!info.ok()) return info.status();
+  const absl::StatusOr<Store*> store = session.OpenStore();
+  if (!store.ok()) return store.status();
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<BranchInfo> branches,
+                           (*store)->Branches());
+  for (const BranchInfo& branch : branches) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
+                             (*store)->Steps(branch.name));
+    for (const StepInfo& step : steps) {
+      if (step.version == info->base) return AtStep(step.step, branch.name);
+    }
+  }
+  return std::optional<StepSelector>();
+}
+
 }  // namespace
 
 absl::StatusOr<int> RunDiff(Session& session) {
@@ -332,6 +353,11 @@ absl::StatusOr<int> RunDiff(Session& session) {
     }
     if (!address->key.empty()) key = address->key;
     absl::StatusOr<Step> step = session.OpenStep(address->step);
+    if (words.size() == 1 && i == 0 && absl::IsNotFound(step.status())) {
+      --address->step.back;
+      CKPTREE_ASSIGN_OR_RETURN(const auto base, BaseOf(session, address->step));
+      if (base.has_value()) step = session.OpenStep(*base);
+    }
     if (!step.ok()) return step.status();
     steps[i].emplace(*std::move(step));
   }
