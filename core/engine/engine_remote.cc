@@ -24,8 +24,10 @@
 #include "core/remote/address_cache.h"
 #include "core/remote/far_rows.h"
 #include "core/remote/index_check.h"
+#include "core/remote/left_stores.h"
 #include "core/remote/local_keep.h"
 #include "core/remote/local_note.h"
+#include "core/remote/remote_objects.h"
 #include "core/verify/unnamed_versions.h"
 #include "core/version/open_check.h"
 #include "kv/conditional_put.h"
@@ -233,8 +235,18 @@ absl::Status Engine::CheckObjectsThere(bool all,
 absl::Status Engine::CheckIndexesThere(std::vector<std::string>* found) const {
   if (address_.empty()) return absl::OkStatus();
   const RemoteAttendant attendant(trouble_, HadEnough());
-  return CheckIndexes(*cached_.store, cached_.uuid,
-                      kv::Call::Within(kTimeOfCheck), found);
+  const kv::Call call = kv::Call::Within(kTimeOfCheck);
+  CKPTREE_RETURN_IF_ERROR(
+      CheckIndexes(*cached_.store, cached_.uuid, call, found));
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeftStore> stores,
+                           ListStores(*cached_.store, call));
+  for (const std::string& other : StrangersTo(cached_.uuid, stores)) {
+    found->push_back(absl::StrFormat(
+        "objects of another store, %s, are in %s beside those of this one, "
+        "%s; no step is hurt",
+        other, cached_.store->address(), HexOf(cached_.uuid)));
+  }
+  return absl::OkStatus();
 }
 
 bool Engine::MayReadRemote() const {

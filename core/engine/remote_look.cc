@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/engine/engine.h"
 #include "core/engine/store_engine.h"
+#include "core/remote/left_stores.h"
 #include "core/remote/local_note.h"
 #include "core/remote/own_ships.h"
 #include "core/remote/remote_objects.h"
@@ -40,16 +43,31 @@ absl::StatusOr<std::optional<std::uint64_t>> ShippedUpTo(
 }
 
 absl::Status Reads(kv::ObjectStore& remote, const std::string& uuid,
-                   const kv::Call& call) {
-  CKPTREE_ASSIGN_OR_RETURN(const auto there, FindRemoteStore(remote, call));
-  if (!there.has_value()) {
+                   const std::string& directory, const LocalNote& note,
+                   std::vector<std::string>* strangers, const kv::Call& call) {
+  CKPTREE_ASSIGN_OR_RETURN(const AtAddress found, LookAtAddress(remote, call));
+  if (!found.left.empty()) return NameIsGone(remote.address(), found);
+  if (!found.store.has_value()) {
+    CKPTREE_RETURN_IF_ERROR(
+        CheckNoneWereShipped(note, remote.address(), directory));
     return absl::NotFoundError(
         "there is no store: is that its address, and its file system mounted?");
   }
-  if (there->uuid == uuid) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrFormat("it holds the store %s, and the directory is %s",
-                      HexOf(there->uuid), HexOf(uuid)));
+  if (found.store->uuid != uuid) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("it holds the store %s, and the directory is %s",
+                        HexOf(found.store->uuid), HexOf(uuid)));
+  }
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeftStore> stores,
+                           ListStores(remote, call));
+  *strangers = StrangersTo(uuid, stores);
+  const bool has_commits =
+      std::ranges::any_of(stores, [&uuid](const LeftStore& one) {
+        return one.commits && one.uuid == HexOf(uuid);
+      });
+  if (has_commits) return absl::OkStatus();
+  CKPTREE_RETURN_IF_ERROR(CheckNoOther(remote, uuid, call));
+  return CheckNoneWereShipped(note, remote.address(), directory);
 }
 
 }  // namespace
@@ -66,7 +84,8 @@ RemoteLook LookAtRemote(const Store& store, absl::Duration patience) {
   look.reads = remote.status();
   if (!look.reads.ok()) return look;
   const std::string& uuid = engine.store_record().uuid;
-  look.reads = Reads(**remote, uuid, reading);
+  look.reads = Reads(**remote, uuid, engine.directory(), *note, &look.strangers,
+                     reading);
   if (!look.reads.ok()) return look;
   const auto shipped = ShippedUpTo(**remote, uuid, *note, reading);
   const std::uint64_t newest = engine.database().newest_ordinal();

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -25,6 +26,8 @@ struct RemoteLook {
   absl::Status writes;
   // Commits of the directory that are not there. Nothing: not known.
   std::optional<std::uint64_t> behind;
+  // Other stores whose objects lie at the address; hexadecimal uuids.
+  std::vector<std::string> strangers;
 };
 
 // With the credentials of this process: some requests, with `patience` to read

@@ -142,9 +142,9 @@ absl::StatusOr<std::optional<std::uint64_t>> ChainRows::PlaceOf(
         "another machine", address, who, directory));
   }
   return absl::FailedPreconditionError(absl::StrFormat(
-      "diverged: %s has commits %d to %d, which were not shipped, and another "
-      "machine (%s) has shipped its own to %s since. Nothing of either is "
-      "lost: "
+      "diverged: %s has commits %d to %d, which are not there (any more), and "
+      "another machine (%s) has shipped its own to %s since. Nothing of either "
+      "is lost: "
       "open the directory without a remote to read it, and copy what is "
       "to stay; an empty directory with this remote fetches the other",
       directory, place + 1, ordinal, who, address));

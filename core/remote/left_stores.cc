@@ -71,11 +71,9 @@ const LeftStore* AtAddress::TheOne() const {
   return left.size() == 1 && left.front().commits ? &left.front() : nullptr;
 }
 
-absl::StatusOr<AtAddress> LookAtAddress(kv::ObjectStore& store,
-                                        const kv::Call& call) {
-  AtAddress found;
-  CKPTREE_ASSIGN_OR_RETURN(found.store, FindRemoteStore(store, call));
-  if (found.store.has_value()) return found;
+absl::StatusOr<std::vector<LeftStore>> ListStores(kv::ObjectStore& store,
+                                                  const kv::Call& call) {
+  std::vector<LeftStore> stores;
   std::string after;
   while (true) {
     CKPTREE_ASSIGN_OR_RETURN(const kv::ObjectPage page,
@@ -85,10 +83,50 @@ absl::StatusOr<AtAddress> LookAtAddress(kv::ObjectStore& store,
       next = StoreOf(info.name);
       if (next.has_value()) break;
     }
-    if (!next.has_value() || found.left.size() == kMostNamed) break;
+    if (!next.has_value() || stores.size() == kMostNamed) return stores;
     after = next->uuid + kBehindSlash;
-    found.left.push_back(*std::move(next));
+    stores.push_back(*std::move(next));
   }
+}
+
+std::vector<std::string> StrangersTo(const std::string& uuid,
+                                     const std::vector<LeftStore>& stores) {
+  std::vector<std::string> strangers;
+  for (const LeftStore& one : stores) {
+    if (one.uuid != HexOf(uuid)) strangers.push_back(one.uuid);
+  }
+  return strangers;
+}
+
+absl::Status CheckNoOther(kv::ObjectStore& store, const std::string& uuid,
+                          const kv::Call& call) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeftStore> stores,
+                           ListStores(store, call));
+  // It may have begun since.
+  if (std::ranges::any_of(stores, [&uuid](const LeftStore& one) {
+        return one.commits && one.uuid == HexOf(uuid);
+      })) {
+    return absl::OkStatus();
+  }
+  const std::vector<std::string> strangers = StrangersTo(uuid, stores);
+  if (strangers.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "in %s the object '%s' names the store %s, of which no commit is there, "
+      "and there are objects of the store %s: as where '%s' of another run was "
+      "copied over it. Nothing is read or begun there. Put that object back "
+      "from a version or a copy of it; where there is none delete it, and the "
+      "directory that shipped there, or an open with this remote that has "
+      "take_over set, puts it back",
+      store.address(), kRemoteStoreName, HexOf(uuid),
+      absl::StrJoin(strangers, ", "), kRemoteStoreName));
+}
+
+absl::StatusOr<AtAddress> LookAtAddress(kv::ObjectStore& store,
+                                        const kv::Call& call) {
+  AtAddress found;
+  CKPTREE_ASSIGN_OR_RETURN(found.store, FindRemoteStore(store, call));
+  if (found.store.has_value()) return found;
+  CKPTREE_ASSIGN_OR_RETURN(found.left, ListStores(store, call));
   if (found.left.empty()) return found;
   // It may have been named since, by the open whose objects these are.
   CKPTREE_ASSIGN_OR_RETURN(found.store, FindRemoteStore(store, call));

@@ -36,6 +36,17 @@ struct AtAddress {
 absl::StatusOr<AtAddress> LookAtAddress(kv::ObjectStore& store,
                                         const kv::Call& call);
 
+// All whose objects are there, whichever is named: a request for each, and one.
+absl::StatusOr<std::vector<LeftStore>> ListStores(kv::ObjectStore& store,
+                                                  const kv::Call& call);
+// Of those the ones that are not `uuid`, which is 16 bytes.
+std::vector<std::string> StrangersTo(const std::string& uuid,
+                                     const std::vector<LeftStore>& stores);
+// Of a store that is named there, and of which no commit is: lists once, and is
+// kFailedPrecondition, with what to do, where objects of another one are.
+absl::Status CheckNoOther(kv::ObjectStore& store, const std::string& uuid,
+                          const kv::Call& call);
+
 // Which stores are left there, and what to do. REQUIRES: some are.
 absl::Status NameIsGone(const std::string& address, const AtAddress& found);
 

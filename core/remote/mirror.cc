@@ -19,6 +19,7 @@
 #include "base/status_macros.h"
 #include "core/remote/chain.h"
 #include "core/remote/chain_rows.h"
+#include "core/remote/left_stores.h"
 #include "core/remote/remote_objects.h"
 #include "core/remote/segment_upload.h"
 #include "core/version/open_check.h"
@@ -70,6 +71,9 @@ class Mirror {
     CKPTREE_RETURN_IF_ERROR(
         rows_.Read(&chain_, store_, call_, take, [&] { return Clear(); }));
     if (database_ == nullptr) {
+      if (chain_.ordinal() == 0) {
+        CKPTREE_RETURN_IF_ERROR(CheckNoOther(store_, uuid_, call_));
+      }
       return absl::NotFoundError(
           absl::StrFormat("nothing was shipped to %s yet", store_.address()));
     }
@@ -300,7 +304,14 @@ absl::Status FetchStore(kv::ObjectStore& store, const std::string& uuid,
   const std::string whole = kv::AbsolutePath(directory);
   const std::string partial = whole + ".fetching";
   Mirror mirror(store, uuid, partial, options, /*fetches=*/true);
-  CKPTREE_RETURN_IF_ERROR(mirror.Make(nullptr));
+  const absl::Status made = mirror.Make(nullptr);
+  if (absl::IsResourceExhausted(made)) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%s; an empty directory fetches all of %s first, also with local_keep: "
+        "give it a larger disk, or read the store by its address",
+        made.message(), store.address()));
+  }
+  CKPTREE_RETURN_IF_ERROR(made);
   *lost = mirror.TakeLost();
   std::error_code error;
   std::filesystem::rename(partial, whole, error);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -72,6 +73,26 @@ absl::StatusOr<bool> KnowsShip(const LocalNote& note,
       "is lost: open it without a remote to read it, and copy what is to stay; "
       "an empty directory with this remote fetches the store from there",
       directory, newest.at, address, newest_noted));
+}
+
+absl::Status CheckNoneWereShipped(const LocalNote& note,
+                                  const std::string& address,
+                                  const std::string& directory) {
+  const NotedShips* const here = note.FindShipsTo(address);
+  if (here == nullptr) return absl::OkStatus();
+  // Who closes has not heard of the newest by a note of its own.
+  const std::uint64_t up_to = std::max(here->shipped.at, here->announced.at);
+  if (up_to == 0) return absl::OkStatus();
+  constexpr std::string_view kFolder = "file://";
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s was shipped to %s up to commit %d there, and nothing of it is there "
+      "now: %s Nothing is put there; once it is back open the directory again. "
+      "Where it was emptied on purpose an open with take_over set ships all "
+      "again",
+      directory, address, up_to,
+      address.starts_with(kFolder)
+          ? "is its file system mounted?"
+          : "was it deleted, or is that another server?"));
 }
 
 absl::StatusOr<bool> HoldsStepOf(const kv::Database& database,

@@ -40,6 +40,12 @@ absl::StatusOr<bool> KnowsShip(const LocalNote& note,
                                const NewestShip& newest,
                                const std::string& directory);
 
+// Of an object store that has no commit of the store: kFailedPrecondition, with
+// what to do, where the directory shipped some there, or asked for it.
+absl::Status CheckNoneWereShipped(const LocalNote& note,
+                                  const std::string& address,
+                                  const std::string& directory);
+
 // Whether the database has a step that `newest` shipped: whichever directory it
 // was copied from, it was copied after that.
 absl::StatusOr<bool> HoldsStepOf(const kv::Database& database,

@@ -331,7 +331,8 @@ absl::Status Replicator::CheckIsStillThere(const kv::Call& call) {
       "commit %d, which this process had put there, is gone from %s: somebody "
       "deleted the objects of this store, or put older ones back. Nothing more "
       "is shipped there; %s has all of it. End this process, delete what is "
-      "left at that address, and open the directory again: all is shipped anew",
+      "left at that address, and open the directory again with take_over set: "
+      "all is shipped anew",
       ordinal, store_->address(), directory_));
 }
 

@@ -156,7 +156,8 @@ class Replicator {
   // kDataLoss: the commit that was the newest at the last look is gone.
   absl::Status CheckIsStillThere(const kv::Call& call);
   absl::Status CheckAddress();
-  absl::Status CheckFarAreThere();
+  absl::Status CheckFarAreThere(bool is_there);
+  absl::Status CheckShipsAreThere();
   schema::RemoteCommit Draft(schema::RemoteCommit::Shape shape) const;
 
   void Loop(const std::stop_token& stop);
@@ -191,6 +192,12 @@ class Replicator {
   const absl::Duration grace_;
   std::string uuid_;
   bool proven_ = false;  // It creates conditionally.
+  // A store was named when this one was made, and nobody has looked whether
+  // others are there.
+  bool was_named_ = false;
+  // The object that names it is gone, and others of it are there.
+  bool lost_name_ = false;
+  bool ships_again_ = false;  // All, of which nothing is there any more.
   std::uint64_t highest_version_ = 0;
   bool holds_nothing_ = false;
   std::uint64_t era_ = 0;

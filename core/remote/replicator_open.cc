@@ -103,6 +103,7 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<schema::RemoteStore> there,
                            made->FindStore(call));
   if (there.has_value()) made->uuid_ = there->uuid;
+  made->was_named_ = there.has_value();
   if (!fetch && !there.has_value()) {
     // Before a directory is made that could not be shipped.
     CKPTREE_RETURN_IF_ERROR(kv::ProveConditionalPut(
@@ -131,6 +132,11 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
   };
   CKPTREE_RETURN_IF_ERROR(read_on());
   if (!ships) {
+    if (made->chain_->ordinal() == 0) {
+      CKPTREE_RETURN_IF_ERROR(
+          CheckNoOther(*made->store_, made->uuid_, opening));
+      made->was_named_ = false;
+    }
     // Its first writer ended before it shipped anything.
     made->chain_.reset();
     return made;
@@ -157,6 +163,7 @@ absl::StatusOr<std::optional<schema::RemoteStore>> Replicator::FindStore(
   const auto own = kv::UuidOfStore(kv_options_, directory_);
   if (own.has_value() &&
       found.Has(HexOf(std::string(own->begin(), own->end())))) {
+    lost_name_ = true;
     return std::nullopt;
   }
   const LeftStore* const left = found.TheOne();
@@ -244,12 +251,12 @@ absl::Status Replicator::CheckAddress() {
 }
 
 // What is there alone can be shipped nowhere else.
-absl::Status Replicator::CheckFarAreThere() {
+absl::Status Replicator::CheckFarAreThere(bool is_there) {
   CKPTREE_ASSIGN_OR_RETURN(
       const std::string elsewhere,
-      FarElsewhere(*database_, uuid_.empty() ? "" : store_->address()));
+      FarElsewhere(*database_, is_there ? store_->address() : ""));
   if (elsewhere.empty()) return absl::OkStatus();
-  if (uuid_.empty() && elsewhere == store_->address()) {
+  if (!is_there && elsewhere == store_->address()) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "some steps of %s are in %s alone, and there is no store any more: put "
         "its objects back, or open the directory without a remote, which has "
@@ -261,6 +268,22 @@ absl::Status Replicator::CheckFarAreThere() {
       "with that remote and local_keep=\"all\" first, which brings them back "
       "to this disk",
       directory_, elsewhere, store_->address()));
+}
+
+// A share that is not mounted is no store that was emptied: what went into the
+// folder below it would be gone once it is back, and the two had diverged.
+absl::Status Replicator::CheckShipsAreThere() {
+  const absl::Status gone =
+      CheckNoneWereShipped(note_, store_->address(), directory_);
+  if (gone.ok() || ships_again_) return absl::OkStatus();
+  if (!take_over_) return gone;
+  ships_again_ = true;
+  logger_->Log(LogSeverity::kWarning, "remote",
+               absl::StrFormat("%s was shipped to %s before, and nothing of it "
+                               "is there now: all is shipped again, as "
+                               "take_over is set",
+                               directory_, store_->address()));
+  return absl::OkStatus();
 }
 
 absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
@@ -278,7 +301,9 @@ absl::Status Replicator::Begin(kv::Database* database, const std::string& uuid,
         directory_, note_.fenced));
   }
   CKPTREE_RETURN_IF_ERROR(CheckAddress());
-  CKPTREE_RETURN_IF_ERROR(CheckFarAreThere());
+  const bool is_there = !uuid_.empty() || lost_name_;
+  CKPTREE_RETURN_IF_ERROR(CheckFarAreThere(is_there));
+  if (!is_there) CKPTREE_RETURN_IF_ERROR(CheckShipsAreThere());
   CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options_, directory_, note_));
   for (const std::string& what : fetched_without_) {
     logger_->Log(LogSeverity::kError, "remote",
@@ -452,6 +477,13 @@ absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
             ? rows.Read(chain_.get(), *store_, call, pass,
                         [] { return absl::OkStatus(); })
             : rows.ReadOn(chain_.get(), *store_, call, pass));
+    if (chain_->ordinal() == 0) {
+      if (std::exchange(was_named_, false)) {
+        CKPTREE_RETURN_IF_ERROR(CheckNoOther(*store_, uuid_, call));
+      }
+      CKPTREE_RETURN_IF_ERROR(CheckFarAreThere(/*is_there=*/false));
+      CKPTREE_RETURN_IF_ERROR(CheckShipsAreThere());
+    }
     const absl::StatusOr<std::optional<std::uint64_t>> place_of =
         rows.PlaceOf(local, directory_, store_->address(), ordinal);
     if (absl::IsFailedPrecondition(place_of.status())) {

@@ -158,7 +158,9 @@ class Store(Reporting, Closing):
         Also where another process wrote to the remote less than ten minutes ago
         and did not close it: its saves fail from then on. Else a StateError.
         Also where the remote has lost the object `store`, which says whose
-        the others are: it is made anew, where they are of one store.
+        the others are: it is made anew, where they are of one store. And
+        where it has nothing of what this directory shipped there, as a share
+        that is not mounted: all is shipped again. Else both are a StateError.
     remote_timeout : float
         Seconds that a save with `durable="remote"`, and close(), wait for it;
         not of opening it. Ranks that share no folder wait at most

@@ -423,7 +423,9 @@ TEST_F(AddressTest, AWriterHearsThatItsObjectsAreGone) {
     store.Close().IgnoreError();
     // As it says.
     Empty(Folder(how));
-    Store again = Write(how, how);
+    StoreOptions anew = RemoteOptions(Address(how));
+    anew.take_over = true;
+    Store again = Store::Open(Disk(how), anew).value();
     ExpectSeed(again, 2, 2);
     ASSERT_TRUE(again.WaitReplicated(kLong).ok());
     Store reader = Read(how);
@@ -461,9 +463,7 @@ TEST_F(AddressTest, AMistypedAddressIsNoSecondStore) {
                 ::testing::Contains(::testing::AllOf(
                     HasSubstr(Address("right")), HasSubstr(Address("moved")))));
   }
-  // Its own, deleted, begins anew without a word; another copy by the way out.
-  fs::remove_all(Folder("moved"));
-  ASSERT_TRUE(Write("a", "moved").Close().ok());
+  // Another copy by the way out.
   fs::remove(Disk("a") + "/remote");
   {
     Store store = Write("a", "second");

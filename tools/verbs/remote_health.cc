@@ -3,6 +3,7 @@
 #include "tools/verbs/remote_health.h"
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "core/engine/remote_look.h"
 #include "tools/output/failure.h"
@@ -74,6 +75,17 @@ Diagnosis OfDirectory(const internal::RemoteLook& look, bool has_writer) {
     if (!has_writer && row.level == Level::kGood) {
       row.level = Level::kNote;
       row.advice = "the next open for writing with that remote ships them";
+    }
+  }
+  if (!look.strangers.empty()) {
+    absl::StrAppendFormat(&row.what,
+                          "; objects of another store lie there, too: %s",
+                          absl::StrJoin(look.strangers, ", "));
+    if (row.level == Level::kGood) {
+      row.level = Level::kNote;
+      row.advice =
+          "give each run a prefix of its own; what is left of another may be "
+          "deleted";
     }
   }
   return row;

@@ -155,10 +155,10 @@ struct StoreOptions {
   std::string remote = {};
   Durable durable = Durable::kLocal;
   // Open also where another process wrote to the remote less than ten minutes
-  // ago and did not close it: that one's saves fail from then on. Otherwise
-  // such an open is kFailedPrecondition. So is one of an address that has lost
-  // the object which says whose the others are; with this the open makes it
-  // anew, where there is one store.
+  // ago and did not close it: its saves fail from then on. Else such an open is
+  // kFailedPrecondition. So is one of an address that has lost the object
+  // `store`, which this puts back where it is of one store; and of one that has
+  // nothing of what the directory shipped there: this ships all again.
   bool take_over = false;
   // How long a save that is durable in the remote, and Close(), wait for it.
   absl::Duration remote_timeout = absl::Minutes(10);
