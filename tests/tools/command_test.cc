@@ -405,6 +405,12 @@ TEST_F(CommandTest, GetWritesFormats) {
   npy.copy(reinterpret_cast<char*>(&last), 4, npy.size() - 4);
   EXPECT_EQ(last, 3571.0f);
   EXPECT_EQ(npy.substr(128), Out({"get", "500:params/w", "-o", "raw"}));
+  // As the name says where nothing else does.
+  const std::string named = scratch_ / "named.npy";
+  EXPECT_EQ(Ask({"get", "500:params/w", "--out", named}).code, 0);
+  EXPECT_EQ(ReadFile(named), npy);
+  EXPECT_EQ(Ask({"get", "500:params/w", "-o", "csv", "--out", named}).code, 0);
+  EXPECT_THAT(ReadFile(named), StartsWith("500.0,"));
 }
 
 TEST_F(CommandTest, AFailedGetLeavesNoFile) {

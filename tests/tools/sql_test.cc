@@ -45,6 +45,13 @@ class SqlTest : public CommandRunner {
   const std::string store_ = scratch_ / "store";
 };
 
+TEST_F(SqlTest, TitlesDriveNoTerminal) {
+  const Result result =
+      Run({"-C", store_, "sql", "select 1 as \"a\x1b[31m\""});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out.find('\x1b'), std::string::npos) << result.out;
+}
+
 TEST_F(SqlTest, EachTable) {
   EXPECT_EQ(Csv("select step from steps order by step desc limit 2"),
             "500\n400\n");

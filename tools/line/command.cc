@@ -48,7 +48,8 @@ constexpr FlagSpec kShowFlags[] = {
     {"bytes", 0, "", "sizes as exact numbers of bytes"},
 };
 constexpr FlagSpec kGetFlags[] = {
-    {"output", 'o', "FORMAT", "text, json, csv, tsv, npy or raw",
+    {"output", 'o', "FORMAT",
+     "text, json, csv, tsv, npy or raw; else as --out ends",
      "text|json|csv|tsv|npy|raw"},
     {"json", 0, "", "the same as -o json"},
     {"out", 0, "FILE", "write there; the file appears whole or not at all"},

@@ -56,7 +56,12 @@ absl::Status NoSuchKey(const Step& step, std::string_view key,
     names.push_back(leaf.name);
   }
   const std::string nearest = Nearest(key, names);
-  if (!nearest.empty()) text += ". Did you mean `" + nearest + "`?";
+  if (nearest == key) {
+    text = absl::StrFormat("`%s` of step %s is None: it has no value",
+                           Escape(key), NameOf(step));
+  } else if (!nearest.empty()) {
+    text += ". Did you mean `" + nearest + "`?";
+  }
   return WithHint(
       absl::NotFoundError(text),
       absl::StrFormat("`ckptree ls %s` lists the keys", NameOf(step)));

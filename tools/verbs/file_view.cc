@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/array/leaf_statistics.h"
@@ -105,6 +106,20 @@ absl::Status WriteArray(Session& session, const ArrayFile& file,
 }
 
 }  // namespace
+
+std::string GetFormat(const Session& session) {
+  if (session.arguments().Has("json")) return "json";
+  if (session.arguments().Has("output")) {
+    return session.arguments().Get("output", "text");
+  }
+  const std::string file = session.arguments().Get("out", "");
+  for (const std::string_view format : {"npy", "json", "csv", "tsv", "raw"}) {
+    if (file.ends_with(absl::StrCat(".", std::string(format)))) {
+      return std::string(format);
+    }
+  }
+  return "text";
+}
 
 absl::Status CheckFileFlags(const Session& session,
                             std::initializer_list<std::string_view> refused) {
@@ -257,9 +272,7 @@ absl::StatusOr<int> GetFromFile(Session& session, const FileWord& word) {
   }
   CKPTREE_ASSIGN_OR_RETURN(const FileTarget target,
                            FindArrays(*word.file, word.key));
-  const std::string format = session.arguments().Has("json")
-                                 ? "json"
-                                 : session.arguments().Get("output", "text");
+  const std::string format = GetFormat(session);
   std::string path = session.arguments().Get("out", "");
   if (path == "-") path.clear();
   if ((format == "npy" || format == "raw") && path.empty() &&

@@ -24,6 +24,10 @@ absl::StatusOr<int> DiffFiles(Session& session,
                               const std::optional<FileWord>& before,
                               const std::optional<FileWord>& after);
 
+// That of `get`: as --json or -o says, else as the name of --out ends, else
+// "text".
+std::string GetFormat(const Session& session);
+
 // kInvalidArgument for a flag that a verb has for steps alone.
 absl::Status CheckFileFlags(const Session& session,
                             std::initializer_list<std::string_view> refused);

@@ -29,7 +29,9 @@ std::string KeptText(const std::vector<KeptVersion>& kept) {
     }
     absl::StrAppendFormat(&text, "kept: step %d (version %d): %s\n",
                           kept[i].step, kept[i].version,
-                          EscapeLines(kept[i].why));
+                          kept[i].why.empty()
+                              ? "until just now; the next one frees it"
+                              : EscapeLines(kept[i].why));
   }
   return text;
 }

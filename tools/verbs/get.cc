@@ -290,9 +290,7 @@ absl::StatusOr<int> RunGet(Session& session) {
         absl::StrFormat("`ckptree ls %s` lists the keys", Text(address->step)));
   }
   GetOptions options;
-  options.format = session.arguments().Has("json")
-                       ? "json"
-                       : session.arguments().Get("output", "text");
+  options.format = GetFormat(session);
   options.full = session.arguments().Has("full");
   std::string file = session.arguments().Get("out", "");
   if (file == "-") file.clear();

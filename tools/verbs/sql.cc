@@ -366,7 +366,7 @@ absl::StatusOr<int> RunSql(Session& session) {
     if (const int times = seen[name]++; times > 0) {
       absl::StrAppendFormat(&name, "_%d", times + 1);
     }
-    table.columns.push_back({.name = name, .title = name});
+    table.columns.push_back({.name = name, .title = Escape(name)});
   }
   std::vector<SqlValue> answer;  // Row by row.
   int step = SQLITE_ROW;
