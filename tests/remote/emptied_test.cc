@@ -3,10 +3,12 @@
 // Addresses of which less is there than was shipped: a share that is not
 // mounted, objects that were deleted, the name of another run.
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,8 +22,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/fixture.h"
+#include "tests/fault/fs.h"
+#include "tests/fault/plan.h"
 #include "tests/remote/fixture.h"
 #include "tests/remote/local_keep_fixture.h"
+#include "tests/testutil/store_on.h"
 #include "tests/testutil/temp_dir.h"
 
 namespace ckptree::testing {
@@ -208,6 +213,18 @@ TEST_F(EmptiedTest, ObjectsOfAnotherRunAreNamed) {
   EXPECT_THAT(report.findings[0].what, HasSubstr(b));
   EXPECT_THAT(Look("d1").strangers, ElementsAre(b));
   EXPECT_TRUE(Look("d1").reads.ok());
+}
+
+TEST_F(EmptiedTest, AFullDiskIsToldThatAllIsFetched) {
+  Ship("u1", "run", 1, 2);
+  const SharedFaultCounts counts;
+  const auto full = std::make_shared<FaultFs>("", counts.get());
+  full->Arm({{.error = ENOSPC, .sticky = true}});
+  const absl::Status refused =
+      OpenStoreOn(full, Disk("u2"), Remote("run")).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("fetches all"), HasSubstr("by its address")));
 }
 
 using EmptiedKeepTest = LocalKeepTest;
