@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <string_view>
 #include <system_error>
+#include <tuple>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
@@ -112,6 +113,45 @@ Foreign KindWithin(const std::string& path) {
   return found;
 }
 
+bool HasSafetensors(const std::string& folder) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    if (EndsWithAny(it->path().string(), {".safetensors", kIndex})) return true;
+  }
+  return false;
+}
+
+// The number of what is called step_N, checkpoint-N or N.
+std::optional<std::int64_t> StepOfEntry(const fs::path& path, bool is_folder) {
+  std::string name = path.filename().string();
+  if (!is_folder) {
+    // The number of a shard is no step.
+    if (name.find("-of-") != name.npos ||
+        !(IsTorchFile(name) ||
+          EndsWithAny(name, {".safetensors", ".npz", ".gguf"}))) {
+      return std::nullopt;
+    }
+    name.resize(name.rfind('.'));
+  }
+  // What a save of Orbax that was killed left.
+  if (name.find(".orbax-checkpoint-tmp") != name.npos) return std::nullopt;
+  // Accelerate writes such folders of DCP into one checkpoint.
+  for (const std::string_view part : {"pytorch_model_fsdp_", "optimizer_"}) {
+    if (is_folder && name.starts_with(part)) return std::nullopt;
+  }
+  const std::size_t stem = name.find_last_not_of("0123456789");
+  // Orbax names the folders of its steps by their numbers alone.
+  const bool bare = stem == std::string::npos;
+  std::int64_t step = 0;
+  if (stem + 1 == name.size() ||
+      (!bare && name[stem] != '-' && name[stem] != '_') ||
+      !absl::SimpleAtoi(bare ? name : name.substr(stem + 1), &step)) {
+    return std::nullopt;
+  }
+  return step;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ArrayFile>> OpenArrayFile(
@@ -170,11 +210,12 @@ Foreign ForeignKind(const std::string& path) {
   if (itself != Foreign::kNone) return itself;
   const Foreign within = KindWithin(path);
   if (within != Foreign::kNone) return within;
-  for (const auto& [step, folder] : StepFolders(path)) {
-    const Foreign below = KindWithin(folder);
-    if (below != Foreign::kNone) return below;
+  Foreign below = Foreign::kNone;
+  for (const NamedStep& named : NamedSteps(path)) {
+    if (named.kind == Foreign::kTorch) return named.kind;
+    if (named.kind != Foreign::kNone) below = named.kind;
   }
-  return Foreign::kNone;
+  return below;
 }
 
 bool IsArrayFile(const std::string& path) {
@@ -202,31 +243,50 @@ std::optional<std::int64_t> NumberOf(const std::string& path) {
   return step;
 }
 
-std::vector<std::pair<std::int64_t, std::string>> StepFolders(
-    const std::string& folder) {
-  std::vector<std::pair<std::int64_t, std::string>> steps;
+std::vector<NamedStep> NamedSteps(const std::string& folder) {
+  std::vector<NamedStep> steps;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end;
        it.increment(error)) {
-    std::string name = it->path().filename().string();
-    // Files as well; the number of a shard is no step.
-    if (EndsWithAny(name, {".safetensors", ".npz", ".gguf"}) &&
-        name.find("-of-") == name.npos) {
-      name.resize(name.rfind('.'));
+    const std::string path = it->path().string();
+    std::error_code unknown;
+    const bool is_folder = fs::is_directory(path, unknown);
+    const std::optional<std::int64_t> step = StepOfEntry(path, is_folder);
+    if (!step) continue;
+    NamedStep named = {*step, path};
+    named.is_read = IsArrayFile(path);
+    if (!is_folder) {
+      if (IsTorchFile(path)) named.kind = Foreign::kTorch;
+      named.torch_reads =
+          named.kind == Foreign::kTorch || path.ends_with(".safetensors");
+    } else {
+      named.kind = ForeignOf(LookInto(path).kind);
+      if (named.kind == Foreign::kNone) named.kind = KindWithin(path);
+      named.torch_reads =
+          named.kind == Foreign::kTorch ||
+          (named.kind == Foreign::kNone && HasSafetensors(path));
     }
-    const std::size_t stem = name.find_last_not_of("0123456789");
-    std::int64_t step = 0;
-    // Orbax names the folders of its steps by their numbers alone.
-    const bool bare = stem == std::string::npos;
-    if (stem + 1 == name.size() ||
-        (!bare && name[stem] != '-' && name[stem] != '_') ||
-        !absl::SimpleAtoi(bare ? name : name.substr(stem + 1), &step) ||
-        !IsArrayFile(it->path().string())) {
+    steps.push_back(std::move(named));
+  }
+  std::sort(steps.begin(), steps.end(),
+            [](const NamedStep& a, const NamedStep& b) {
+              return std::tie(a.step, a.path) < std::tie(b.step, b.path);
+            });
+  return steps;
+}
+
+std::vector<std::pair<std::int64_t, std::string>> StepFolders(
+    const std::string& folder) {
+  std::vector<std::pair<std::int64_t, std::string>> steps;
+  for (const NamedStep& named : NamedSteps(folder)) {
+    // Files of PyTorch are imported, and not looked at as steps.
+    std::error_code error;
+    if (!named.is_read || (named.kind == Foreign::kTorch &&
+                           !fs::is_directory(named.path, error))) {
       continue;
     }
-    steps.emplace_back(step, it->path().string());
+    steps.emplace_back(named.step, named.path);
   }
-  std::sort(steps.begin(), steps.end());
   return steps;
 }
 

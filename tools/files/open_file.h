@@ -40,10 +40,22 @@ Foreign ForeignKind(const std::string& path);
 // The number that the name of `path` ends with: step_500.npz, checkpoint-500.
 std::optional<std::int64_t> NumberOf(const std::string& path);
 
-// The folders and files step_N, checkpoint-N and the like in `folder`, by
-// number.
+// Of the entries of `folder` that are called step_N, checkpoint-N and the like,
+// those that IsArrayFile(), by number.
 std::vector<std::pair<std::int64_t, std::string>> StepFolders(
     const std::string& folder);
+
+// All that are called so, whatever is in them, by number.
+struct NamedStep {
+  std::int64_t step = 0;
+  std::string path;
+  // kNone: arrays that are read here, or nothing that is known.
+  Foreign kind = Foreign::kNone;
+  bool is_read = false;  // IsArrayFile().
+  // ckptree.torch reads it, too: it is of PyTorch, or has safetensors files.
+  bool torch_reads = false;
+};
+std::vector<NamedStep> NamedSteps(const std::string& folder);
 
 }  // namespace ckptree::tools
 

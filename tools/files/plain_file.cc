@@ -15,6 +15,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
@@ -171,10 +172,18 @@ class PlainFile final : public ArrayFile {
 
   // In the order of names, as a step has its leaves; each name once.
   absl::Status Finish() {
-    std::stable_sort(head_.arrays.begin(), head_.arrays.end(),
-                     [](const FileArray& a, const FileArray& b) {
-                       return a.leaf.path.Encode() < b.leaf.path.Encode();
-                     });
+    std::vector<std::pair<std::string, std::size_t>> order;
+    order.reserve(head_.arrays.size());
+    for (const FileArray& array : head_.arrays) {
+      order.emplace_back(array.leaf.path.Encode(), order.size());
+    }
+    std::sort(order.begin(), order.end());
+    std::vector<FileArray> sorted;
+    sorted.reserve(order.size());
+    for (const auto& [code, index] : order) {
+      sorted.push_back(std::move(head_.arrays[index]));
+    }
+    head_.arrays = std::move(sorted);
     const auto twice =
         std::adjacent_find(head_.arrays.begin(), head_.arrays.end(),
                            [](const FileArray& a, const FileArray& b) {

@@ -2,6 +2,7 @@
 
 #include "tools/files/python_program.h"
 
+#include <poll.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -39,6 +40,31 @@ std::string InstallHint(std::string_view module) {
       Escape(Interpreter()), PackagesOf(module));
 }
 
+// Python's first lines: it gets SIGTERM when this process ends, however.
+constexpr std::string_view kEndsWithParent = R"(
+import os, sys
+_parent = os.getppid()
+try:
+    import ctypes
+    ctypes.CDLL(None).prctl(1, 15, 0, 0, 0)
+except (ImportError, OSError, AttributeError):
+    pass
+if os.getppid() != _parent:
+    sys.exit(1)
+)";
+
+// SIGTERM stops it as Ctrl-C does: what is half written is taken away. Ctrl-C
+// in a terminal reaches it twice, by itself and by this process.
+constexpr std::string_view kStopsOnce = R"(
+import signal
+def _stop(number, frame):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
+signal.signal(signal.SIGTERM, _stop)
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, _stop)
+)";
+
 std::string LastLineOf(int file) {
   constexpr off_t kMost = 64 << 10;
   const off_t size = ::lseek(file, 0, SEEK_END);
@@ -64,10 +90,11 @@ absl::StatusOr<std::unique_ptr<PythonProgram>> PythonProgram::Start(
         absl::StrFormat("starting Python: %s", std::strerror(errno)));
   }
   const int errors = ::memfd_create("ckptree-python", MFD_CLOEXEC);
+  const bool lends = !arguments.empty() && arguments[0] == "lend";
   const std::string code = absl::StrFormat(
-      "import sys; sys.path = [p for p in sys.path if p]; from %s.__main__ "
+      "%s%simport sys; sys.path = [p for p in sys.path if p]; from %s.__main__ "
       "import main; sys.exit(main())",
-      module);
+      kEndsWithParent, lends ? "" : kStopsOnce, module);
   const std::string program = Interpreter();
   std::vector<const char*> words = {program.c_str(), "-c", code.c_str()};
   for (const std::string& argument : arguments) {
@@ -110,7 +137,9 @@ PythonProgram::~PythonProgram() {
 
 int PythonProgram::Wait() {
   int status = 0;
+  if (pid_ > 0 && Interrupted()) ::kill(pid_, SIGTERM);
   while (pid_ > 0 && ::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    if (Interrupted()) ::kill(pid_, SIGTERM);
   }
   if (pid_ > 0) {
     code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -193,7 +222,10 @@ absl::StatusOr<std::string> PythonProgram::Finish() {
   ::shutdown(socket_, SHUT_WR);
   std::string text;
   char some[4096];
-  for (;;) {
+  while (!Interrupted()) {
+    // A signal between the question and the wait would not end the wait.
+    pollfd ready = {.fd = socket_, .events = POLLIN, .revents = 0};
+    if (::poll(&ready, 1, /*timeout=*/100) <= 0) continue;
     const ssize_t got = ::recv(socket_, some, sizeof some, 0);
     if (got < 0 && errno == EINTR && !Interrupted()) continue;
     if (got <= 0) break;

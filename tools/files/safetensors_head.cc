@@ -29,6 +29,46 @@ std::optional<DType> SafetensorsDType(std::string_view name) {
   return std::nullopt;
 }
 
+// Looks at the JSON of a head before it is parsed: how deep it is, and whether
+// a name is in it twice. A callback of parse() could say that, too, but takes
+// time by the square of the number of arrays.
+class HeadCheck final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return Enter(); }
+  bool end_object() override { return Leave(); }
+  bool start_array(std::size_t) override { return Enter(); }
+  bool end_array() override { return Leave(); }
+  bool key(string_t& name) override {
+    // Of two of a name JSON would keep the last.
+    if (depth_ == 1 && !names_.insert(name).second) twice_ = name;
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&,
+                   const nlohmann::json::exception&) override {
+    return false;
+  }
+
+  const std::optional<std::string>& twice() const { return twice_; }
+
+ private:
+  bool Enter() { return ++depth_ <= kMostJsonDepth; }
+  bool Leave() {
+    --depth_;
+    return true;
+  }
+
+  int depth_ = 0;
+  std::set<std::string> names_;
+  std::optional<std::string> twice_;
+};
+
 absl::Status Wrong(std::string_view name, std::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrFormat("its array `%s` %s", Escape(name), what));
@@ -92,27 +132,18 @@ absl::StatusOr<FileHead> ParseSafetensors(std::string_view bytes,
         absl::StrFormat("its head of %d bytes does not fit in it", length));
   }
   if (bytes.size() - 8 < length) return absl::OutOfRangeError("more");
-  bool deep = false;
-  std::set<std::string> names;
-  std::optional<std::string> twice;
-  const auto json = nlohmann::json::parse(
-      bytes.substr(8, length),
-      [&](int depth, nlohmann::json::parse_event_t event,
-          const nlohmann::json& parsed) {
-        // Of two of a name JSON would keep the last.
-        if (depth == 1 && event == nlohmann::json::parse_event_t::key &&
-            !names.insert(parsed.get<std::string>()).second) {
-          twice = parsed.get<std::string>();
-        }
-        // What is nested deeper is thrown away as it is read.
-        deep = deep || depth > kMostJsonDepth;
-        return depth <= kMostJsonDepth;
-      },
-      /*allow_exceptions=*/false);
-  if (!json.is_object() || deep) {
+  const std::string_view text = bytes.substr(8, length);
+  HeadCheck check;
+  const bool right = nlohmann::json::sax_parse(text, &check);
+  const auto json = right ? nlohmann::json::parse(text, nullptr,
+                                                  /*allow_exceptions=*/false)
+                          : nlohmann::json();
+  if (!json.is_object()) {
     return absl::InvalidArgumentError("its head is not the JSON of the format");
   }
-  if (twice) return Wrong(twice->substr(0, 60), "is there twice");
+  if (check.twice()) {
+    return Wrong(check.twice()->substr(0, 60), "is there twice");
+  }
   FileHead head;
   const std::uint64_t data_bytes = file_bytes - 8 - length;
   for (const auto& [name, entry] : json.items()) {

@@ -27,6 +27,7 @@
 #include "tools/output/progress_line.h"
 #include "tools/output/quantity.h"
 #include "tools/verbs/import_python.h"
+#include "tools/verbs/import_steps.h"
 
 namespace ckptree::tools {
 namespace {
@@ -41,12 +42,15 @@ absl::StatusOr<std::vector<Checkpoint>> FindCheckpoints(
     const std::vector<std::string>& words,
     const std::optional<std::int64_t>& step) {
   std::vector<Checkpoint> found;
-  for (const std::string& word : words) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<ImportSource> sources,
+                           ImportSources(words, Foreign::kNone, step));
+  for (const ImportSource& source : sources) {
+    const std::string& word = source.path;
+    if (source.step) {
+      found.push_back({*source.step, word});
+      continue;
+    }
     if (!IsArrayFile(word)) {
-      for (const auto& [number, path] : StepFolders(word)) {
-        if (!step || number == *step) found.push_back({number, path});
-      }
-      if (!found.empty()) continue;
       // Says what is wrong with it.
       CKPTREE_RETURN_IF_ERROR(OpenArrayFile(word).status());
     }
@@ -151,6 +155,13 @@ absl::Status CheckItem(const ArrayFile& file, const Path& path) {
 
 // What a save would refuse of `file`, said before there is a store.
 absl::Status CheckArrays(const ArrayFile& file, const Path& under, bool skip) {
+  if (file.arrays().size() > std::size_t{schema::kMaxLeaves}) {
+    return WithHint(
+        absl::InvalidArgumentError(absl::StrFormat(
+            "%s has %d arrays, and a step has at most %d", Escape(file.path()),
+            file.arrays().size(), schema::kMaxLeaves)),
+        "save them as several steps, from several files");
+  }
   std::vector<Path> paths;
   for (const FileArray& array : file.arrays()) {
     if (array.leaf.dtype == DType::kNone) {
@@ -201,9 +212,7 @@ std::string MetadataJson(const ArrayFile& file) {
       false);
 }
 
-}  // namespace
-
-absl::StatusOr<int> RunImport(Session& session) {
+absl::StatusOr<int> Import(Session& session) {
   if (const Foreign kind = ForeignAmong(session); kind != Foreign::kNone) {
     return ImportByPython(session, kind);
   }
@@ -304,6 +313,15 @@ absl::StatusOr<int> RunImport(Session& session) {
   CKPTREE_RETURN_IF_ERROR(store->Close());
   CKPTREE_RETURN_IF_ERROR(session.Print(std::move(table), options));
   return kExitOk;
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunImport(Session& session) {
+  const NewStore store(session);
+  absl::StatusOr<int> result = Import(session);
+  if (!result.ok()) store.RemoveIfEmpty(session);
+  return result;
 }
 
 }  // namespace ckptree::tools

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/quantity.h"
+#include "tools/verbs/import_steps.h"
 
 namespace ckptree::tools {
 namespace {
@@ -50,26 +52,29 @@ absl::Status CheckFlags(const Session& session, Foreign kind) {
 }
 
 std::vector<std::string> WordsOf(const Session& session, Foreign kind,
-                                 const std::string& source,
+                                 const ImportSource& source,
                                  const std::string& store) {
-  std::vector<std::string> words = {"import", fs::absolute(source).string(),
-                                    store, "--json"};
+  std::vector<std::string> words = {
+      "import", fs::absolute(source.path).string(), store, "--json"};
   const auto add = [&](const char* flag, const std::string& value) {
     words.push_back(flag);
     words.push_back(value);
   };
   const Arguments& arguments = session.arguments();
-  if (arguments.Has("step")) {
+  if (source.step) {
+    add("--step", absl::StrFormat("%d", *source.step));
+  } else if (arguments.Has("step")) {
     add("--step", arguments.Get("step", ""));
-  } else if (kind == Foreign::kOrbax && IsArrayFile(source)) {
+  } else if (kind == Foreign::kOrbax && IsArrayFile(source.path)) {
     // Python saves one checkpoint as step 0, as a path of its own; here it is a
     // step, and called as its folder is.
-    if (const auto step = NumberOf(source)) {
+    if (const auto step = NumberOf(source.path)) {
       add("--step", absl::StrFormat("%d", *step));
     }
   }
   // Whether a step is there is what the importer says, which knows its number.
-  if (arguments.Has("new")) words.push_back("--new");
+  // Of several those that are there are left as they are.
+  if (arguments.Has("new") || source.step) words.push_back("--new");
   if (arguments.Has("under")) add("--item", arguments.Get("under", ""));
   if (kind == Foreign::kTorch) add("--skip", kCodeFile);
   return words;
@@ -112,9 +117,12 @@ Foreign ForeignAmong(const Session& session) {
 absl::StatusOr<int> ImportByPython(Session& session, Foreign kind) {
   CKPTREE_ASSIGN_OR_RETURN(const TableOptions options,
                            ParseTableOptions(session.arguments()));
-  CKPTREE_RETURN_IF_ERROR(session.arguments().Number("step").status());
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::int64_t> only,
+                           session.arguments().Number("step"));
   const std::vector<std::string>& words = session.words();
   CKPTREE_RETURN_IF_ERROR(CheckFlags(session, kind));
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<ImportSource> sources,
+                           ImportSources(words, kind, only));
   CKPTREE_ASSIGN_OR_RETURN(const std::string found, session.FindDirectory());
   const std::string store = fs::absolute(found).string();
   CKPTREE_ASSIGN_OR_RETURN(const std::set<std::uint64_t> before,
@@ -129,12 +137,13 @@ absl::StatusOr<int> ImportByPython(Session& session, Foreign kind) {
                    {.name = "new_bytes", .title = "NEW", .right = true},
                    {.name = "file", .title = "FILE", .elide = true}};
   const Interruptible interruptible;
-  for (const std::string& word : words) {
+  for (const ImportSource& source : sources) {
+    const std::string& word = source.path;
     CKPTREE_ASSIGN_OR_RETURN(
         const std::unique_ptr<PythonProgram> program,
         PythonProgram::Start(
             kind == Foreign::kTorch ? "ckptree.torch" : "ckptree.orbax", word,
-            WordsOf(session, kind, word, store)));
+            WordsOf(session, kind, source, store)));
     CKPTREE_ASSIGN_OR_RETURN(const std::string said, program->Finish());
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::int64_t> steps,
                              StepsSaid(said));

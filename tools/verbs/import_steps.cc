@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "tools/verbs/import_steps.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "ckptree/store.h"
+#include "tools/output/failure.h"
+#include "tools/output/terminal.h"
+
+namespace ckptree::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool IsFolder(const std::string& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+// True where the reader of `kind` takes it as one of several steps.
+bool Takes(Foreign kind, const NamedStep& step) {
+  switch (kind) {
+    case Foreign::kTorch:
+      return step.torch_reads;
+    case Foreign::kOrbax:
+      return step.kind == Foreign::kOrbax;
+    case Foreign::kNone:
+      return step.is_read && step.kind == Foreign::kNone;
+  }
+  return false;
+}
+
+absl::Status Refused(const std::string& folder, const NamedStep& step) {
+  const bool known =
+      step.is_read || step.torch_reads || step.kind != Foreign::kNone;
+  if (known) {
+    return WithHint(absl::InvalidArgumentError(absl::StrFormat(
+                        "%s is of another kind than other steps of %s",
+                        Escape(step.path), Escape(folder))),
+                    "import its steps one by one, each by its path");
+  }
+  return WithHint(absl::InvalidArgumentError(absl::StrFormat(
+                      "%s is called as a step of %s, and holds no checkpoint "
+                      "that is known here",
+                      Escape(step.path), Escape(folder))),
+                  "move it elsewhere, or import the others one by one");
+}
+
+// True where the whole of `folder` is one checkpoint for the reader of `kind`.
+bool IsOne(Foreign kind, const std::string& folder) {
+  if (kind != Foreign::kTorch) return IsArrayFile(folder);
+  // Beside files of one, folders of others may lie, which are read then.
+  std::error_code error;
+  return fs::exists(fs::path(folder) / ".metadata", error);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ImportSource>> ImportSources(
+    const std::vector<std::string>& words, Foreign kind,
+    const std::optional<std::int64_t>& step) {
+  std::vector<ImportSource> sources;
+  for (const std::string& word : words) {
+    std::vector<NamedStep> named;
+    if (IsFolder(word)) named = NamedSteps(word);
+    if (step) {
+      std::erase_if(named,
+                    [&](const NamedStep& one) { return one.step != *step; });
+    }
+    const bool one = IsOne(kind, word);
+    if (one || named.empty()) {
+      // Parts of one checkpoint may be called as steps; steps beside one are
+      // none of its parts.
+      for (const NamedStep& beside : named) {
+        if (kind != Foreign::kNone || !Takes(kind, beside) ||
+            !IsFolder(beside.path)) {
+          continue;
+        }
+        return WithHint(
+            absl::InvalidArgumentError(absl::StrFormat(
+                "%s is a checkpoint, and has another of its own in it: %s",
+                Escape(word), Escape(beside.path))),
+            "name the file, or the folders of the steps");
+      }
+      sources.push_back({word, std::nullopt});
+      continue;
+    }
+    const bool folders =
+        std::any_of(named.begin(), named.end(),
+                    [](const NamedStep& each) { return IsFolder(each.path); });
+    for (const NamedStep& each : named) {
+      // Where there are folders ckptree.torch takes no file for a step.
+      if (!Takes(kind, each) ||
+          (kind == Foreign::kTorch && folders && !IsFolder(each.path))) {
+        return Refused(word, each);
+      }
+    }
+    // Python knows what its folders of several are called: those of Orbax by
+    // their numbers alone.
+    const auto is_bare = [](const NamedStep& each) {
+      return fs::path(each.path).filename().string().find_first_not_of(
+                 "0123456789") == std::string::npos;
+    };
+    if (kind == Foreign::kTorch ||
+        (kind == Foreign::kOrbax &&
+         std::all_of(named.begin(), named.end(), is_bare))) {
+      sources.push_back({word, std::nullopt});
+      continue;
+    }
+    for (NamedStep& each : named) {
+      sources.push_back({std::move(each.path), each.step});
+    }
+  }
+  return sources;
+}
+
+NewStore::NewStore(const Session& session) {
+  const absl::StatusOr<std::string> directory = session.FindDirectory();
+  if (!directory.ok()) return;
+  std::error_code error;
+  had_folder_ = fs::exists(*directory, error);
+  if (error || (had_folder_ && !fs::is_empty(*directory, error)) || error) {
+    return;
+  }
+  directory_ = *directory;
+}
+
+void NewStore::RemoveIfEmpty(Session& session) const {
+  if (directory_.empty()) return;
+  session.CloseStore();
+  if (!IsStore(directory_)) return;
+  {
+    // For writing: it may be in use since by another program, and is then let
+    // alone.
+    absl::StatusOr<Store> store = Store::Open(directory_, {.collect = false});
+    if (!store.ok()) return;
+    const auto steps = store->Steps("");
+    if (!steps.ok() || !steps->empty()) return;
+    if (!store->Close().ok()) return;
+  }
+  std::error_code error;
+  if (!had_folder_) {
+    fs::remove_all(directory_, error);
+    return;
+  }
+  for (fs::directory_iterator it(directory_, error), end; !error && it != end;
+       it.increment(error)) {
+    std::error_code left;
+    fs::remove_all(it->path(), left);
+  }
+}
+
+}  // namespace ckptree::tools
