@@ -25,8 +25,11 @@ void BindCuda(nb::module_& m) {
             return Take(driver.DeviceOf(address));
           },
           nb::arg("address"))
-      .def("lock", &CudaDriver::Lock, nb::arg("address"), nb::arg("nbytes"))
-      .def("unlock", &CudaDriver::Unlock, nb::arg("address"));
+      // The driver takes its time with pages: others run Python in between.
+      .def("lock", &CudaDriver::Lock, nb::arg("address"), nb::arg("nbytes"),
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("unlock", &CudaDriver::Unlock, nb::arg("address"),
+           nb::call_guard<nb::gil_scoped_release>());
   m.def(
       "cuda_driver",
       [](const std::string& library) {
