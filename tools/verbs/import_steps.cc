@@ -75,8 +75,8 @@ absl::StatusOr<std::vector<ImportSource>> ImportSources(
     }
     const bool one = IsOne(kind, word);
     if (one || named.empty()) {
-      // Parts of one checkpoint may be called as steps; steps beside one are
-      // none of its parts.
+      // Parts of one checkpoint may be called as steps. Steps beside one would
+      // be left out.
       for (const NamedStep& beside : named) {
         if (kind != Foreign::kNone || !Takes(kind, beside) ||
             !IsFolder(beside.path)) {

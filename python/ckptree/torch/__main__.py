@@ -118,6 +118,8 @@ def main(arguments: list[str] | None = None) -> int:
                     progress=steps_on_stderr(),
                 )
     except KeyboardInterrupt:
+        if made is not None:
+            _remove_empty(made)
         print(
             "stopped: what was saved stays; the same call goes on",
             file=sys.stderr,
