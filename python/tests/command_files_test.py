@@ -111,7 +111,7 @@ def test_a_file_is_looked_at(tmp_path, name):
         assert row["bytes"] == value.nbytes
         assert row["nan"] == np.isnan(value.astype(np.float64)).sum()
     key = f"{tmp_path / name}:layers.0.weight[3:5,::-2]"
-    got = json.loads(run("get", key, "-o", "json"))["data"]
+    got = json.loads(run("get", key, "-o", "json"))["arrays"][0]["data"]
     want = made["layers.0.weight"][3:5, ::-2]
     assert np.array_equal(np.array(got, np.float32), want)
     out = tmp_path / "one.npy"
@@ -273,7 +273,7 @@ def test_pytorch_is_looked_at_imported_and_exported(tmp_path, name):
         "flags": ("bool", [2]),
     }
     got = through_python("get", f"{path}:model/0.weight[1:3,::2]", "-o", "json")
-    assert json.loads(got)["data"] == [[3.0, 5.0], [6.0, 8.0]]
+    assert json.loads(got)["arrays"][0]["data"] == [[3.0, 5.0], [6.0, 8.0]]
     stat = json.loads(through_python("stat", path, "--json"))
     assert {row["key"]: row["max"] for row in stat["arrays"]}[
         "model/0.weight"

@@ -33,9 +33,9 @@ struct StepRange {
 };
 absl::StatusOr<StepRange> ParseRange(std::string_view text);
 
-// "-2", "trial/-2": an end of a range that is counted from the end, where -1 is
-// the newest step. One step has no minus: what a script has computed to be -1 is
-// not to be the latest.
+// "-2", "trial/-2": an end of a range that is counted from the end, where -1
+// is the newest step. One step has no minus: what a script has computed to be
+// -1 is not to be the latest.
 struct EndOfRange {
   std::string branch = {};
   int back = 0;  // 0: it is not counted so.

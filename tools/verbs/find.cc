@@ -127,7 +127,7 @@ absl::StatusOr<int> RunFind(Session& session) {
   {
     const Interruptible interruptible;
     CKPTREE_RETURN_IF_ERROR(search.Begin(
-        **store, *steps, earlier ? &*earlier : nullptr, needs_end));
+        **store, *steps, needs_end, earlier ? &*earlier : nullptr));
     while (more && rows() == 0) {
       CKPTREE_ASSIGN_OR_RETURN(more, search.More());
     }

@@ -274,7 +274,7 @@ void LeafSearch::LoadFromHistories(const StepInfo& info) {
 
 absl::Status LeafSearch::Begin(const Store& store,
                                const std::vector<StepInfo>& steps,
-                               const StepInfo* earlier, bool settle) {
+                               bool settle, const StepInfo* earlier) {
   store_ = &store;
   steps_ = steps;
   CKPTREE_RETURN_IF_ERROR(Bind());

@@ -62,12 +62,12 @@ class LeafSearch {
 
   // Sets out to look at `steps`, which are of one branch, by number. To be
   // called once; both outlive it. `earlier`, which does too, is the one before
-  // the first of them: it is not looked at itself; null where there is none. With
-  // `settle` rows are to be as they will be at the end as soon as that can be;
-  // else they are to be found soon, wherever they end. kInvalidArgument: the
-  // condition has a name that there is not.
+  // the first of them: it is not looked at itself; null where there is none.
+  // With `settle` rows are to be as they will be at the end as soon as that can
+  // be; else they are to be found soon, wherever they end. kInvalidArgument:
+  // the condition has a name that there is not.
   absl::Status Begin(const Store& store, const std::vector<StepInfo>& steps,
-                     const StepInfo* earlier = nullptr, bool settle = false);
+                     bool settle = false, const StepInfo* earlier = nullptr);
 
   // Looks at the next step, or at the next leaves of one. False: those were
   // all. kInvalidArgument: the condition asks what it may not. kCancelled
@@ -176,7 +176,7 @@ class LeafSearch {
   const Store* store_ = nullptr;
   std::span<const StepInfo> steps_;
   const StepInfo* earlier_ = nullptr;  // Than all of these.
-  std::size_t next_ = 0;              // Of steps_.
+  std::size_t next_ = 0;               // Of steps_.
   // That was there and looked at last, or earlier_.
   const StepInfo* before_ = nullptr;
   bool before_is_loaded_ = false;
