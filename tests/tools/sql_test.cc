@@ -46,8 +46,7 @@ class SqlTest : public CommandRunner {
 };
 
 TEST_F(SqlTest, TitlesDriveNoTerminal) {
-  const Result result =
-      Run({"-C", store_, "sql", "select 1 as \"a\x1b[31m\""});
+  const Result result = Run({"-C", store_, "sql", "select 1 as \"a\x1b[31m\""});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.out.find('\x1b'), std::string::npos) << result.out;
 }

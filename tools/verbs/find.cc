@@ -126,8 +126,8 @@ absl::StatusOr<int> RunFind(Session& session) {
   bool more = true;
   {
     const Interruptible interruptible;
-    CKPTREE_RETURN_IF_ERROR(search.Begin(
-        **store, *steps, needs_end, earlier ? &*earlier : nullptr));
+    CKPTREE_RETURN_IF_ERROR(search.Begin(**store, *steps, needs_end,
+                                         earlier ? &*earlier : nullptr));
     while (more && rows() == 0) {
       CKPTREE_ASSIGN_OR_RETURN(more, search.More());
     }

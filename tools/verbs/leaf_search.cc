@@ -273,8 +273,8 @@ void LeafSearch::LoadFromHistories(const StepInfo& info) {
 }
 
 absl::Status LeafSearch::Begin(const Store& store,
-                               const std::vector<StepInfo>& steps,
-                               bool settle, const StepInfo* earlier) {
+                               const std::vector<StepInfo>& steps, bool settle,
+                               const StepInfo* earlier) {
   store_ = &store;
   steps_ = steps;
   CKPTREE_RETURN_IF_ERROR(Bind());
