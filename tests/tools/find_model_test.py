@@ -136,9 +136,8 @@ def main():
                                     key == words[1] or "*" in words[1]
                                     and key.startswith("layer_")):
                                 continue
-                            # The step before that is looked at.
-                            before = rows[step - 1].get(key) \
-                                if step - 1 in span else None
+                            # Whether it is asked itself or not.
+                            before = rows.get(step - 1, {}).get(key)
                             if not holds(row, before, step):
                                 continue
                             first, _, count = wanted.get(key, (step, 0, 0))
