@@ -77,6 +77,7 @@ absl::Status FarPlace::Ask(
     if (kv::MonotonicNow() < until_) return silent_;
     was_silent = !silent_.ok();
   }
+  const absl::Time asked = kv::MonotonicNow();
   absl::Status status;
   {
     const ReadsAttendant::Turn turn(&attendant_);
@@ -85,9 +86,12 @@ absl::Status FarPlace::Ask(
   // Whatever a request says that was ended, it is no silence.
   if (!status.ok() && attendant_.cancelled()) return enough();
   const absl::MutexLock lock(&mutex_);
+  const absl::Time now = kv::MonotonicNow();
   silent_ = IsNoAnswer(status) ? status : absl::OkStatus();
+  const bool at_once =
+      !absl::IsDeadlineExceeded(status) && now - asked < times_.at_once;
   until_ =
-      silent_.ok() ? absl::InfinitePast() : kv::MonotonicNow() + times_.silence;
+      silent_.ok() || at_once ? absl::InfinitePast() : now + times_.silence;
   return status;
 }
 

@@ -40,6 +40,9 @@ class FarPlace {
   struct Times {
     // A restore asks for each block by itself, and must not wait for each.
     absl::Duration silence = absl::Seconds(10);
+    // What says sooner that it is away, as the folder of a share that is not
+    // mounted, is asked each time: nobody waits for it.
+    absl::Duration at_once = absl::Milliseconds(100);
     absl::Duration first = absl::Minutes(1);
     // Of one that was silent: a minute was waited for it already.
     absl::Duration of_silent = absl::Seconds(5);
@@ -55,11 +58,11 @@ class FarPlace {
   FarPlace(std::shared_ptr<kv::ObjectStore> store, const FarReader& reader,
            Times times);
 
-  // What `ask` returns. kUnavailable and kDeadlineExceeded are no answer: for
-  // the time of the silence nothing more is asked then, and that is returned
-  // again; after it the object store has a few seconds to answer anything at
-  // all, before `ask` has its time. kCancelled: its reader has enough, which
-  // says nothing of the object store.
+  // What `ask` returns. kUnavailable and kDeadlineExceeded are no answer: where
+  // that was waited for, nothing more is asked for the time of the silence, and
+  // it is returned again; after it the object store has a few seconds to answer
+  // anything at all, before `ask` has its time. kCancelled: its reader has
+  // enough, which says nothing of the object store.
   absl::Status Ask(absl::FunctionRef<absl::Status(kv::ObjectStore& store)> ask);
 
   const std::string& address() const { return address_; }

@@ -76,6 +76,23 @@ TEST_F(FarPlaceTest, WhoIsSilentIsNotAskedForEach) {
   EXPECT_EQ(opened_, 1);
 }
 
+// A share that is mounted again is there at once.
+TEST_F(FarPlaceTest, WhoIsAwayAtOnceIsAskedEachTime) {
+  FarPlace place = Place({.silence = absl::InfiniteDuration(),
+                          .at_once = absl::InfiniteDuration()});
+  int asked = 0;
+  bool back = false;
+  const auto away = [&](kv::ObjectStore&) -> absl::Status {
+    ++asked;
+    return back ? absl::OkStatus() : absl::UnavailableError("not mounted");
+  };
+  EXPECT_TRUE(absl::IsUnavailable(place.Ask(away)));
+  EXPECT_TRUE(absl::IsUnavailable(place.Ask(away)));
+  EXPECT_EQ(asked, 2);
+  back = true;
+  EXPECT_TRUE(place.Ask(away).ok());
+}
+
 TEST_F(FarPlaceTest, WhatIsRefusedWasAnswered) {
   FarPlace place = Place({.silence = absl::InfiniteDuration()});
   int asked = 0;
