@@ -125,6 +125,12 @@ absl::Status CheckpointManager::Impl::Change(
       ranks->Ask(call, step, ManagerRanks::Waits::kAlways, cancelled,
                  [&]() -> absl::StatusOr<ManagerRanks::Decision> {
                    CKPTREE_RETURN_IF_ERROR(change());
+                   // Others see what is there alone, and look at once.
+                   internal::GroupRank& group = ranks->group();
+                   if (!group.options().shared_folder) {
+                     CKPTREE_RETURN_IF_ERROR(
+                         group.store().WaitReplicated(options.save_timeout));
+                   }
                    return Decided(false);
                  });
   CKPTREE_RETURN_IF_ERROR(changed.status());
