@@ -122,6 +122,9 @@ TEST_F(AddressTest, ThoseThatReadSayWhatTheySayOfTheDirectory) {
     const Result there = By(address_, words);
     EXPECT_EQ(there.code, 0) << words[0] << ": " << there.out << there.err;
   }
+  // Whose files are counted.
+  EXPECT_THAT(By(address_, {"du"}).out, HasSubstr("read through a cache of "));
+  EXPECT_THAT(By(store_, {"du"}).out, HasSubstr(" of files"));
   // Of its values, the last has NaN.
   const Result doctor = By(address_, {"doctor"});
   EXPECT_EQ(doctor.code, By(store_, {"doctor"}).code) << doctor.out;

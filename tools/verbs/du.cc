@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "tools/line/command.h"
 #include "tools/line/step_range.h"
@@ -68,11 +69,13 @@ Table StepTable(const UsageReport& usage, bool exact) {
   return table;
 }
 
-std::string TotalText(const UsageReport& usage, bool exact) {
+std::string TotalText(const UsageReport& usage, bool by_address, bool exact) {
   std::string text = absl::StrFormat(
-      "%s, %s if each were whole, in %s of files\n",
+      "%s, %s if each were whole, %s%s%s\n",
       CountText(usage.steps.size(), "step", "steps"),
-      SizeText(usage.logical_bytes, exact), SizeText(usage.file_bytes, exact));
+      SizeText(usage.logical_bytes, exact),
+      by_address ? "read through a cache of " : "in ",
+      SizeText(usage.file_bytes, exact), by_address ? "" : " of files");
   if (usage.living_stored_bytes < usage.living_bytes) {
     absl::StrAppendFormat(&text,
                           "%s of arrays and records take %s: some are coded\n",
@@ -112,7 +115,11 @@ absl::StatusOr<int> PrintSteps(Session& session, const TableOptions& options) {
       return status;
     }
   }
-  if (people) session.out().Write(TotalText(*usage, options.exact_bytes));
+  if (people) {
+    session.out().Write(TotalText(*usage,
+                                  absl::StrContains(session.directory(), "://"),
+                                  options.exact_bytes));
+  }
   return kExitOk;
 }
 
