@@ -119,7 +119,8 @@ absl::StatusOr<std::unique_ptr<S3Client>> S3Client::Open(
       of == S3Of::kGoogle
           ? FirstOf({options.endpoint, EnvironmentText("CKPTREE_GS_ENDPOINT")})
           : FirstOf({options.endpoint, EnvironmentText("AWS_ENDPOINT_URL_S3"),
-                     EnvironmentText("AWS_ENDPOINT_URL")});
+                     EnvironmentText("AWS_ENDPOINT_URL"),
+                     AwsProfileValue("endpoint_url")});
   if (endpoint.empty() && bucket.find(".") == std::string_view::npos) {
     client->shown_ =
         absl::StrCat(bucket, ".s3.", client->region_, ".amazonaws.com");

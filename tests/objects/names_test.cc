@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "kv/object_store.h"
 #include "tests/objects/fixture.h"
 #include "tests/testutil/status_matchers.h"
+#include "tests/testutil/temp_dir.h"
 
 namespace ckptree {
 namespace {
@@ -98,6 +100,32 @@ TEST(ObjectAddressTest, GoogleIsTakenWhereItsEndpointIsNamedAlone) {
   EXPECT_EQ(kv::OpenObjectStore(address, {}, Soon()).status().code(),
             absl::StatusCode::kFailedPrecondition);
   unsetenv("CKPTREE_GS_ENDPOINT");
+}
+
+TEST(ObjectAddressTest, TheProfileNamesAServer) {
+  if (!kv::HasObjectStore("s3")) GTEST_SKIP() << "a build without S3";
+  const testing::TempDir folder;
+  const std::string config = folder / "config";
+  for (const char* name : {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL",
+                           "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE"}) {
+    unsetenv(name);
+  }
+  setenv("AWS_SHARED_CREDENTIALS_FILE", (folder / "none").c_str(), 1);
+  setenv("AWS_CONFIG_FILE", config.c_str(), 1);
+  const auto open = [] {
+    return kv::OpenObjectStore("s3://bucket/run", {}, Soon()).status();
+  };
+  // Amazon's own; nothing is asked yet.
+  EXPECT_THAT(open(), testing::IsOk());
+  // Plain http to another host is refused, by which it is seen.
+  std::ofstream(config) << "[default]\nendpoint_url = http://elsewhere.test\n";
+  EXPECT_EQ(open().code(), absl::StatusCode::kFailedPrecondition) << open();
+  setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9", 1);
+  EXPECT_THAT(open(), testing::IsOk());
+  for (const char* name :
+       {"AWS_ENDPOINT_URL", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"}) {
+    unsetenv(name);
+  }
 }
 
 TEST(ObjectAddressTest, AKindThatTheBuildIsWithoutIsNamed) {
