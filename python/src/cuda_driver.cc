@@ -54,6 +54,12 @@ struct CudaDriver::Devices {
     std::vector<Stream> idle;  // Of no copy now.
   };
 
+  // Which is enough for memory of the host; null before the first device.
+  Context Any() {
+    const absl::MutexLock lock(&mu);
+    return all.empty() ? nullptr : all.begin()->second.context;
+  }
+
   absl::Mutex mu;
   std::map<int, One> all ABSL_GUARDED_BY(mu);
 };
@@ -188,12 +194,8 @@ absl::Status CudaDriver::Copy(int device, std::uintptr_t source,
 }
 
 bool CudaDriver::Lock(std::uintptr_t address, std::size_t nbytes) {
-  Context context = nullptr;
-  {
-    const absl::MutexLock lock(&devices_->mu);
-    if (devices_->all.empty()) return false;
-    context = devices_->all.begin()->second.context;
-  }
+  Context const context = devices_->Any();
+  if (context == nullptr) return false;
   const Here here(*calls_, context);
   // NOLINTNEXTLINE(performance-no-int-to-ptr): as Python has it.
   void* const memory = reinterpret_cast<void*>(address);
@@ -201,12 +203,8 @@ bool CudaDriver::Lock(std::uintptr_t address, std::size_t nbytes) {
 }
 
 void CudaDriver::Unlock(std::uintptr_t address) {
-  Context context = nullptr;
-  {
-    const absl::MutexLock lock(&devices_->mu);
-    if (devices_->all.empty()) return;
-    context = devices_->all.begin()->second.context;
-  }
+  Context const context = devices_->Any();
+  if (context == nullptr) return;
   const Here here(*calls_, context);
   // NOLINTNEXTLINE(performance-no-int-to-ptr): as Python has it.
   calls_->unregister_host(reinterpret_cast<void*>(address));

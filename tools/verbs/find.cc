@@ -83,9 +83,12 @@ absl::StatusOr<int> RunFind(Session& session) {
   if (!steps.ok()) return steps.status();
   NoteMetricsOfThatName(session, condition->Names(), *steps);
   std::optional<StepInfo> earlier;
-  if (std::ranges::any_of(condition->Names(), [](const std::string& name) {
-        return name.starts_with(kBefore);
-      })) {
+  const auto of_before = [](const std::string& name) {
+    return name.starts_with(kBefore);
+  };
+  // Without a range the first step of all is asked.
+  if (session.words().size() > 1 &&
+      std::ranges::any_of(condition->Names(), of_before)) {
     CKPTREE_ASSIGN_OR_RETURN(earlier, StepBefore(session, *steps));
   }
   LeafSearch search(*std::move(condition), std::move(globs));
