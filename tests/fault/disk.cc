@@ -17,8 +17,6 @@
 namespace ckptree::testing {
 namespace {
 
-constexpr std::uint64_t kSector = 512;
-
 std::string Normal(const std::string& path) {
   std::string text = std::filesystem::path(path).lexically_normal().string();
   while (text.size() > 1 && text.back() == '/') text.pop_back();

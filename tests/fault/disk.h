@@ -17,6 +17,9 @@
 
 namespace ckptree::testing {
 
+// What a disk writes as a whole or not at all.
+inline constexpr std::uint64_t kSector = 512;
+
 // Follows every change of some files and directories on a real file system and
 // knows which of them a sync has made durable. Strict: only a sync of a file
 // keeps its bytes, only a sync of its directory keeps its name.

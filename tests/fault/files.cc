@@ -2,7 +2,11 @@
 
 #include "tests/fault/files.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "absl/synchronization/mutex.h"
+#include "tests/fault/disk.h"
 
 namespace ckptree::testing {
 
@@ -138,8 +142,14 @@ IOStatus FaultRandomRWFile::Write(std::uint64_t offset, const Slice& data,
   absl::MutexLock lock(&fs_->mu_);
   const FaultFs::Verdict verdict =
       fs_->Enter(CallKind::kPwrite, path_, data.size());
+  // In place, a part ends where a sector does: Linux copies into each page of
+  // the cache all or nothing, also for a process that is killed, and a disk
+  // writes a sector as a whole. What the journal checks by one sum stands in
+  // one sector for that reason.
+  const std::uint64_t cut =
+      (offset + verdict.partial.value_or(0)) / kSector * kSector;
   const std::uint64_t size =
-      verdict.passes() ? data.size() : verdict.partial.value_or(0);
+      verdict.passes() ? data.size() : std::max(cut, offset) - offset;
   if (size > 0 || verdict.passes()) {
     if (file_) fs_->disk_->WillWrite(*file_, offset, size);
     IOStatus status =

@@ -167,6 +167,28 @@ TEST_F(FaultFsTest, StickyFailuresStayAndMayWriteAPart) {
   EXPECT_LT(Content("a").size(), 300u);
 }
 
+TEST_F(FaultFsTest, APartInPlaceEndsWhereASectorDoes) {
+  std::set<std::size_t> sizes;
+  for (std::uint64_t seed = 1; seed < 40; seed += 2) {
+    const TrialResult result = Child([seed](Files& files, const TrialPipe&) {
+      files.Durable("a", std::string(4096, 'o'));
+      files.fs().Arm({{.mode = Mode::kKill,
+                       .kinds = Bit(CallKind::kPwrite),
+                       .seed = seed}});
+      files.Pwrite("a", 100, std::string(3900, 'n'), /*sync=*/false);
+    });
+    ASSERT_TRUE(result.killed) << result.Text();
+    const std::string content = Content("a");
+    const std::size_t first = content.find('n');
+    if (first == std::string::npos) continue;
+    EXPECT_EQ(first, 100u);
+    const std::size_t end = content.find('o', first);
+    EXPECT_EQ(end % kSector, 0u);
+    sizes.insert(end);
+  }
+  EXPECT_GT(sizes.size(), 4u);
+}
+
 TEST_F(FaultFsTest, OnlyTheKindsAndClassesOfThePlanFail) {
   const TrialResult result = Child([](Files& files, const TrialPipe& pipe) {
     auto first = files.New("a-0000000001");
