@@ -17,7 +17,7 @@ from typing import Any, Callable, Mapping
 import ckptree
 import numpy as np
 from beside import Beside
-from files import forget
+from files import forget, remember
 from measure import Report, fail, median, seconds, take_turns
 from peers import (
     H5,
@@ -160,7 +160,7 @@ def _restore(
     warm = {}
     for name, (path, read) in reads.items():
         warm[name] = _timed(state, path, read, cold=False)
-        warm[name]()  # Now its files are in the page cache.
+        warm[name]()  # What is made once is there.
     took = take_turns(report.settings.repeats, warm)
     rates = {
         name: [gigabytes / t for t in times] for name, times in took.items()
@@ -195,8 +195,7 @@ def _timed(
     state: NumpyState, path: str, read: Read, cold: bool
 ) -> Callable[[], float]:
     def run() -> float:
-        if cold:
-            forget(path)
+        forget(path) if cold else remember(path)
         found: list[Any] = []
 
         def work() -> None:
