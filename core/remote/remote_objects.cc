@@ -175,17 +175,20 @@ absl::StatusOr<std::string> GetChecked(kv::ObjectStore& store,
                                        std::uint64_t bytes,
                                        const base::Digest& digest,
                                        const kv::Call& call) {
-  CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> found,
-                           GetKnown(store, name, bytes, call));
-  if (!found.has_value()) {
-    return absl::DataLossError(absl::StrFormat(
-        "%s is missing in %s, and a commit needs it", name, store.address()));
+  // An answer may be damaged on its way: then the second one is whole.
+  for (int tries = 0; tries < 2; ++tries) {
+    CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> found,
+                             GetKnown(store, name, bytes, call));
+    if (!found.has_value()) {
+      return absl::DataLossError(absl::StrFormat(
+          "%s is missing in %s, and a commit needs it", name, store.address()));
+    }
+    if (found->size() == bytes && base::DigestOf(*found) == digest) {
+      return *std::move(found);
+    }
   }
-  if (found->size() != bytes || base::DigestOf(*found) != digest) {
-    return absl::DataLossError(absl::StrFormat(
-        "%s in %s is not what was put there", name, store.address()));
-  }
-  return *std::move(found);
+  return absl::DataLossError(absl::StrFormat(
+      "%s in %s is not what was put there", name, store.address()));
 }
 
 absl::Status ForEachObject(

@@ -354,8 +354,15 @@ absl::Status DownloadSegment(const schema::RemoteSegment& segment,
     }
     return absl::OkStatus();
   };
-  CKPTREE_RETURN_IF_ERROR(
-      ReadSegment(segment, era, uuid, store, std::move(cancelled), append));
+  absl::Status read = ReadSegment(segment, era, uuid, store, cancelled, append);
+  // An answer may be damaged on its way: then the second one is whole.
+  if (absl::IsDataLoss(read)) {
+    if (ftruncate(fd, 0) != 0 || lseek(fd, 0, SEEK_SET) != 0) {
+      return failed("emptying");
+    }
+    read = ReadSegment(segment, era, uuid, store, std::move(cancelled), append);
+  }
+  CKPTREE_RETURN_IF_ERROR(read);
   if (fsync(fd) != 0) return failed("syncing");
   return absl::OkStatus();
 }
