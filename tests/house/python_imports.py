@@ -41,7 +41,7 @@ ROOMS = {
         r"history|leaf|leaves|step|view",
         "ground arrays adapters records restoring"),
     "stores": (
-        r"handle|manager|sharing|store",
+        r"catalog|comparing|handle|holding|manager|sharing|store|upkeep",
         "ground arrays rules ranks records restoring reading"),
     "face": (r"", "ground ranks records reading stores"),
     "orbax": (
