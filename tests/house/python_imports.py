@@ -41,7 +41,8 @@ ROOMS = {
         r"history|leaf|leaves|step|view",
         "ground arrays adapters records restoring"),
     "stores": (
-        r"catalog|comparing|handle|holding|manager|sharing|store|upkeep",
+        r"catalog|comparing|handle|holding|manager|manager_reading|sharing|"
+        r"store|upkeep",
         "ground arrays rules ranks records restoring reading"),
     "face": (r"", "ground ranks records reading stores"),
     "orbax": (
