@@ -15,8 +15,8 @@ from ckptree.handle import SaveHandle, follow, with_one_more
 from ckptree.manager_reading import ManagerReading
 from ckptree.metadata import to_json
 from ckptree.options import OPEN, OpenOptions, takes
-from ckptree.policies import of_metrics
 from ckptree.policy_argument import POLICY, engine_policy
+from ckptree.policy_step import of_metrics
 from ckptree.progress import showing
 from ckptree.ranks import OF_RANKS, Ranks, own, telling, told
 from ckptree.store import Store
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ckptree.decisions import Decision
-    from ckptree.policies import MetricOfStep, Policy
+    from ckptree.policies import Policy
+    from ckptree.policy_step import MetricOfStep
     from ckptree.progress import Progress
 
 

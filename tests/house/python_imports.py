@@ -33,8 +33,8 @@ ROOMS = {
     "rules": (r"_rules", "ground arrays adapters"),
     "ranks": (r"ranks", "ground adapters"),
     "records": (
-        r"changes|decisions|html|plots|policies|policy_argument|records|"
-        r"report|selector|table",
+        r"changes|decisions|html|plots|policies|policy_argument|policy_step|"
+        r"records|report|selector|table",
         "ground arrays"),
     "restoring": (r"restoring(\..*)?", "ground arrays adapters rules"),
     "reading": (
