@@ -81,6 +81,27 @@ def no_option(call: str, name: str, known: Iterable[str]) -> TypeError:
     return TypeError(f"{called}() has no option {name!r}: {hint}")
 
 
+def called(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
+    """The qualified name of a function as users know it: what a class of this
+    package has from a base is its own.
+
+    >>> class Base:
+    ...     def tag(self): ...
+    >>> class Store(Base): ...
+    >>> called(Store.tag, (Store(),))
+    'Store.tag'
+    """
+    name = function.__qualname__
+    base, _, method = name.rpartition(".")
+    owner = arguments[0] if arguments else None
+    bases = (owner if isinstance(owner, type) else type(owner)).__mro__
+    if any(kind.__qualname__ == base for kind in bases):
+        for kind in bases:
+            if kind.__module__.startswith("ckptree."):
+                return f"{kind.__qualname__}.{method}"
+    return name
+
+
 def _list(names: list[str]) -> str:
     return ", ".join(names) or "none"
 
@@ -490,7 +511,7 @@ def _checking(function: Made, kinds: Mapping[str, Kind]) -> Made:
             if name in by_name:
                 given[name] = by_name[name](name, value)
             elif not open_ended:
-                raise no_option(function.__qualname__, name, by_name)
+                raise no_option(called(function, arguments), name, by_name)
         return function(*taken, **given)
 
     return call  # type: ignore[return-value]

@@ -24,7 +24,7 @@ from ckptree.arguments import (
     integer,
     optional,
 )
-from ckptree.policies import (
+from ckptree.policy_step import (
     SPAN,
     STEP_LIKE,
     PolicyStep,

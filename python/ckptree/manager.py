@@ -4,16 +4,7 @@
 from __future__ import annotations
 
 import os
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    TypeVar,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping
 
 from ckptree import _engine
 from ckptree.arguments import TEXT, checked, either, integer, optional
@@ -21,20 +12,13 @@ from ckptree.closing import Closing
 from ckptree.decisions import DECISION
 from ckptree.errors import InvalidArgumentError, while_opening
 from ckptree.handle import SaveHandle, follow, with_one_more
+from ckptree.manager_reading import ManagerReading
 from ckptree.metadata import to_json
-from ckptree.options import (
-    OPEN,
-    RESTORE,
-    OpenOptions,
-    RestoreOptions,
-    takes,
-)
-from ckptree.policies import of_metrics
+from ckptree.options import OPEN, OpenOptions, takes
 from ckptree.policy_argument import POLICY, engine_policy
+from ckptree.policy_step import of_metrics
 from ckptree.progress import showing
 from ckptree.ranks import OF_RANKS, Ranks, own, telling, told
-from ckptree.records import ItemInfo
-from ckptree.selector import SELECTOR, selector_text
 from ckptree.store import Store
 
 if TYPE_CHECKING:
@@ -43,12 +27,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ckptree.decisions import Decision
-    from ckptree.policies import MetricOfStep, Policy
+    from ckptree.policies import Policy
+    from ckptree.policy_step import MetricOfStep
     from ckptree.progress import Progress
-    from ckptree.selector import Selector
-    from ckptree.step import Step
-
-State = TypeVar("State")
 
 
 @telling
@@ -60,10 +41,9 @@ State = TypeVar("State")
         "save_decision": optional(DECISION),
         **OF_RANKS,
     },
-    restore={"step": optional(SELECTOR)},
     reached_preemption={"step": optional(integer())},
 )
-class CheckpointManager(Closing):
+class CheckpointManager(ManagerReading, Closing):
     """The steps of a training loop: decides which are saved, keeps those that a
     policy wants, and resumes. The store is made where there is none.
 
@@ -450,180 +430,6 @@ class CheckpointManager(Closing):
         True
         """
         return self._engine.saved_for_preemption()
-
-    # ---- Reading ----
-
-    @overload
-    def restore(
-        self,
-        step: Selector | None = None,
-        like: None = None,
-        *,
-        items: Iterable[str] = (),
-        **options: Unpack[RestoreOptions],
-    ) -> Any: ...
-
-    @overload
-    def restore(
-        self,
-        step: Selector | None,
-        like: State,
-        *,
-        items: Iterable[str] = (),
-        **options: Unpack[RestoreOptions],
-    ) -> State: ...
-
-    @overload
-    def restore(
-        self,
-        step: Selector | None = None,
-        *,
-        like: State,
-        items: Iterable[str] = (),
-        **options: Unpack[RestoreOptions],
-    ) -> State: ...
-
-    @takes(RestoreOptions, RESTORE)
-    def restore(
-        self,
-        step: Selector | None = None,
-        like: Any = None,
-        *,
-        items: Iterable[str] = (),
-        **options: Unpack[RestoreOptions],
-    ) -> Any:
-        """The state of a step. Waits for saves in flight to the store.
-
-        Parameters
-        ----------
-        step : int or str, optional
-            Which one: None or "latest", a number, "best" by the metric of the
-            options or of the policy, "healthy", ... as in Store.restore().
-        like : tree, optional
-            A state of the same structure, as in Store.restore().
-        items : list of str
-            Only these top-level subtrees, as a dict.
-        partial, cast, rename, sharding, arrays, device, progress
-            As in Store.restore().
-
-        Returns
-        -------
-        tree
-
-        Raises
-        ------
-        NotFoundError
-            No step matches, or there is no such item; those there are, are
-            named.
-        MismatchError, CorruptionError
-            As Store.restore() says.
-
-        Examples
-        --------
-        >>> manager.restore(1, items=["w"])
-        {'w': array([1, 1, 1])}
-        """
-        names = list(items)
-        opened = self._open(step, names)
-        if names:
-            from ckptree.restoring.items import ItemsOfStep
-
-            opened._engine = ItemsOfStep.of(opened._engine, names)
-        return opened.restore(like, **options)
-
-    def _open(self, step: Selector | None, items: list[str]) -> Step:
-        from ckptree.step import Step
-
-        selector = selector_text("latest" if step is None else step)
-        self._engine.settle()
-        return Step(
-            self._engine.restore(selector, items), selector, self._store
-        )
-
-    def __getitem__(self, step: Selector) -> Step:
-        """The step, open for reading. KeyError where nothing matches."""
-        return self._open(step, [])
-
-    def __iter__(self) -> Iterator[int]:
-        """The numbers of the steps, ascending."""
-        return iter(self.all_steps())
-
-    def __len__(self) -> int:
-        return len(self.all_steps())
-
-    def __bool__(self) -> bool:
-        return True  # Without steps, too.
-
-    def __contains__(self, step: Selector) -> bool:
-        if isinstance(step, int):
-            return step in self.all_steps()
-        return step in self._store
-
-    def all_steps(self) -> list[int]:
-        """Committed steps, ascending.
-
-        >>> manager.all_steps()
-        [0, 1, 2, 3]
-        """
-        return self._engine.all_steps()
-
-    def latest_step(self) -> int | None:
-        """Its number; None where there is no step.
-
-        >>> manager.latest_step()
-        3
-        """
-        return self._engine.latest_step()
-
-    def best_step(self) -> int | None:
-        """By the metric of the options or of the policy; the latest where there
-        is none; None where no step has it.
-
-        >>> manager.best_step()
-        2
-        """
-        return self._engine.best_step()
-
-    def metrics(self, step: int) -> dict[str, float]:
-        """As save() was given them.
-
-        >>> manager.metrics(2)
-        {'accuracy': 2.0}
-        """
-        return self._engine.metrics(step)
-
-    def item_metadata(self, step: int) -> dict[str, ItemInfo]:
-        """What the top-level subtrees of a step hold; reads no arrays.
-
-        >>> manager.item_metadata(3)["w"].leaves
-        [LeafType(name='w', kind='array', dtype='int64', shape=(3,))]
-        """
-        found = (
-            ItemInfo.of(fields) for fields in self._engine.item_metadata(step)
-        )
-        return {item.name: item for item in found}
-
-    def metadata(self) -> Any:
-        """Of the run; None: there is none.
-
-        >>> manager.store.set_metadata({"seed": 7})
-        >>> manager.metadata()
-        {'seed': 7}
-        """
-        return self._store.metadata(self.branch)
-
-    def reload(self) -> None:
-        """Readers: sees what was committed since the last look.
-
-        >>> path = tmp / "run"
-        >>> with ckptree.CheckpointManager(path, read_only=True) as reader:
-        ...     _ = manager.save(4, state)
-        ...     manager.wait_until_finished()
-        ...     reader.reload()
-        ...     reader.latest_step()
-        4
-        """
-        self._engine.reload()
 
     # ---- Changing ----
 

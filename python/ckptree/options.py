@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Mapping
 from types import FunctionType
 
-from ckptree.arguments import VARARGS, Parameters, no_option
+from ckptree.arguments import VARARGS, Parameters, called, no_option
 from ckptree.hints import TYPE_CHECKING, Any, TypeVar, TypedDict
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def takes(
         def call(*arguments: Any, **given: Any) -> Any:
             if not known.issuperset(given):
                 unknown = next(name for name in given if name not in known)
-                raise no_option(function.__qualname__, unknown, known)
+                raise no_option(called(function, arguments), unknown, known)
             return function(*arguments, **{**defaults, **given})
 
         call.__wrapped__ = _shown(

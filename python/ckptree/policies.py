@@ -23,7 +23,7 @@ True
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from ckptree import _engine
@@ -35,19 +35,29 @@ from ckptree.arguments import (
     INTS,
     POSITIVE,
     TEXT,
-    Kind,
     checked,
     choice,
     either,
-    instance,
     integer,
     listed,
-    mapping,
     optional,
     real,
     refuse,
 )
-from ckptree.hints import Any, NamedTuple
+from ckptree.hints import Any
+from ckptree.policy_step import (
+    SPAN,
+    STEP_LIKE,
+    TIME,
+    TIMEDELTA,
+    PolicyStep,
+    as_tuples,
+    microseconds,
+    name_of,
+    of_metrics,
+    optional_seconds,
+    shown_duration,
+)
 
 __all__ = [
     "All",
@@ -69,58 +79,9 @@ __all__ = [
     "parse",
 ]
 
-
-class PolicyStep(NamedTuple):
-    """A step as policies see it.
-
-    >>> PolicyStep(10, metrics={"loss": 0.5}).healthy
-    True
-    """
-
-    step: int
-    time: float = 0  # When its save began; seconds since 1970 UTC.
-    metrics: Mapping[str, float] = {}
-    healthy: bool = True  # Neither NaN nor Inf in any array.
-
-
-def _step_like(name: str, value: Any) -> Any:
-    if not isinstance(value, tuple) or not 1 <= len(value) <= 4:
-        return NotImplemented
-    number, time, metrics, healthy = PolicyStep(*value)
-    return PolicyStep(
-        _NUMBER(f"{name}.step", number),
-        _TIME(f"{name}.time", time),
-        _METRICS(f"{name}.metrics", metrics),
-        BOOL(f"{name}.healthy", healthy),
-    )
-
-
-def _time(name: str, value: Any) -> Any:
-    return (
-        value.timestamp()
-        if isinstance(value, datetime)
-        else real().convert(name, value)
-    )
-
-
-def _span(name: str, value: Any) -> Any:
-    if not isinstance(value, timedelta):
-        return NotImplemented
-    if value < timedelta(0):
-        raise refuse(name, value, "0 or more")
-    return value
-
-
-_NUMBER = integer()
-_TIMEDELTA = instance("a datetime.timedelta", timedelta)
-_TIME = Kind("a number or a datetime.datetime", _time)
-_METRICS = mapping(real(), "a dict of str to float")
-SPAN = Kind("a datetime.timedelta", _span)
-# What a policy and a save decision are asked of.
-STEP_LIKE = Kind("a PolicyStep", _step_like)
 _STEPS = {
     "steps": listed(STEP_LIKE, "a list of PolicySteps"),
-    "now": optional(_TIME),
+    "now": optional(TIME),
 }
 
 
@@ -157,7 +118,7 @@ class Policy:
         >>> policy.decide([PolicyStep(99), PolicyStep(100), PolicyStep(101)])
         [False, True, True]
         """
-        return self._engine.decide(as_tuples(steps), _optional_seconds(now))
+        return self._engine.decide(as_tuples(steps), optional_seconds(now))
 
     def explain(
         self,
@@ -169,7 +130,7 @@ class Policy:
         >>> policy.explain([(99,), (100,), (101,)])
         [[], ['every(100)'], ['latest(1)']]
         """
-        return self._engine.explain(as_tuples(steps), _optional_seconds(now))
+        return self._engine.explain(as_tuples(steps), optional_seconds(now))
 
     def __reduce__(self) -> Any:
         """By its text. TypeError where that names a function."""
@@ -302,7 +263,7 @@ class Closest(Policy):
         )
 
 
-@checked({"interval": _TIMEDELTA})
+@checked({"interval": TIMEDELTA})
 class Every(Policy):
     """The first, and each saved at least `interval` after the one kept before.
 
@@ -637,72 +598,3 @@ def _call(name: str, *arguments: Any, **options: tuple[Any, Any]) -> str:
         f"{k}={v!r}" for k, (v, default) in options.items() if v != default
     ]
     return f"{name}({', '.join(shown)})"
-
-
-def name_of(function: Any) -> str:
-    if not callable(function):
-        raise TypeError(f"pass a function, not {function!r}")
-    return str(getattr(function, "__name__", type(function).__name__))
-
-
-class MetricOfStep:
-    """A function of a step's stored metrics and its number, instead of
-    `function`, of metrics alone, whose name it has."""
-
-    def __init__(
-        self,
-        function: Callable[[Any], Any],
-        instead: Callable[[dict[str, float], int], float | None],
-    ) -> None:
-        self.__name__ = name_of(function)
-        self._instead = instead
-
-    def __call__(self, metrics: dict[str, float], step: int) -> float | None:
-        return self._instead(metrics, step)
-
-
-def of_metrics(
-    function: Callable[[dict[str, float]], float | None] | MetricOfStep | None,
-) -> Callable[[dict[str, float], int], float | None] | None:
-    """As the engine calls it: with the step's number, too."""
-    if function is None or isinstance(function, MetricOfStep):
-        return function
-    return lambda metrics, step: function(metrics)
-
-
-def microseconds(duration: timedelta) -> int:
-    if not isinstance(duration, timedelta):
-        raise TypeError(
-            f"a duration must be a datetime.timedelta, not {duration!r}"
-        )
-    return duration // timedelta(microseconds=1)
-
-
-def shown_duration(duration: timedelta) -> str:
-    return repr(duration).removeprefix("datetime.")
-
-
-def _optional_seconds(time: float | datetime | None) -> float | None:
-    return None if time is None else _seconds(time)
-
-
-def _seconds(time: float | datetime) -> float:
-    return time.timestamp() if isinstance(time, datetime) else float(time)
-
-
-def as_tuple(
-    step: PolicyStep | tuple[Any, ...],
-) -> tuple[int, float, dict[str, float], bool]:
-    number, time, metrics, healthy = PolicyStep(*step)
-    return (
-        number,
-        _seconds(time),
-        {k: float(v) for k, v in metrics.items()},
-        healthy,
-    )
-
-
-def as_tuples(
-    steps: Iterable[PolicyStep | tuple[Any, ...]],
-) -> list[tuple[int, float, dict[str, float], bool]]:
-    return [as_tuple(step) for step in steps]

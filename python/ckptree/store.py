@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import atexit
 import os
-import warnings
-import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
-from ckptree import _engine, history, logs
-from ckptree.arguments import checked, either, integer, listed, optional, TEXT
-from ckptree.closing import Closing, Interrupt, close_at_exit, close_behind
-from ckptree.errors import InvalidArgumentError, NotFoundError, while_opening
-from ckptree.handle import SaveHandle, follow, with_one_more
-from ckptree.hints import TYPE_CHECKING, Any, TypeVar, cast, overload
-from ckptree.metadata import from_json, nanoseconds, to_json
+from ckptree import _engine, logs
+from ckptree.arguments import TEXT, checked, either, integer, optional
+from ckptree.catalog import Catalog
+from ckptree.closing import close_at_exit
+from ckptree.comparing import Comparing
+from ckptree.errors import NotFoundError, while_opening
+from ckptree.handle import SaveHandle
+from ckptree.hints import TYPE_CHECKING, Any, TypeVar, overload
+from ckptree.holding import open_stores
+from ckptree.metadata import nanoseconds, to_json
 from ckptree.options import (
     OPEN,
     RESTORE,
@@ -25,63 +26,34 @@ from ckptree.options import (
 )
 from ckptree.paths import local_path, place_to_read, with_parents
 from ckptree.paths import plain_address
-from ckptree.policy_argument import POLICY, engine_policy, policy_text
-from ckptree.progress import showing, stopping
-from ckptree.ranks import OF_RANKS, Ranks, check_writes, open_engine, own
+from ckptree.policy_argument import POLICY, policy_text
+from ckptree.progress import stopping
+from ckptree.ranks import OF_RANKS, Ranks, open_engine, own
 from ckptree.ranks import telling, told, was_interrupted
-from ckptree.records import (
-    BranchInfo,
-    CollectReport,
-    Counters,
-    FreedBytes,
-    PolicyInfo,
-    PolicyReport,
-    StepInfo,
-    StoreInfo,
-    SubtreeUsage,
-    TagInfo,
-    UsageReport,
-    VerifyReport,
-)
 from ckptree.report import Reporting
 from ckptree.selector import SELECTOR, selector_text
-from ckptree.sharing import Closed, Shared, lock_of, share
+from ckptree.sharing import share
 from ckptree.step import Step
-from ckptree.table import Table
+from ckptree.upkeep import Upkeep
 
 if TYPE_CHECKING:
     import datetime
 
     from typing_extensions import Unpack
 
-    from ckptree.changes import BlameRow, Curves, DiffReport, HistoryRow
-    from ckptree.policies import Policy
-    from ckptree.progress import Progress
     from ckptree.selector import Selector
 
 State = TypeVar("State")
 
-_open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 _OF_OPENING = {"local_keep": optional(either(POLICY, TEXT))}
 
 
 @telling
 @checked(
-    {
-        "step": SELECTOR,
-        "before": SELECTOR,
-        "after": SELECTOR,
-        **_OF_OPENING,
-        **OF_RANKS,
-    },
+    {"step": SELECTOR, **_OF_OPENING, **OF_RANKS},
     save={"step": integer()},
-    delete={"steps": SELECTOR},
-    would_free={"steps": SELECTOR},
-    verify={"steps": listed(SELECTOR, "a list of steps")},
-    set_policy={"policy": either(POLICY, TEXT)},
-    preview_policy={"policy": optional(either(POLICY, TEXT))},
 )
-class Store(Reporting, Closing):
+class Store(Catalog, Comparing, Upkeep, Reporting):
     """One directory that holds every step of a training run.
 
     `Store(path)` opens it for writing and creates it where the directory is
@@ -230,7 +202,7 @@ class Store(Reporting, Closing):
 
         self._ranks = ranks
         self._is_spread = ranks is not None and ranks.world > 1
-        self._managed: _engine.Manager | None = None  # Of its manager.
+        self._managed = None
         self._shared = None
         try:
             if mode == "read":
@@ -243,7 +215,7 @@ class Store(Reporting, Closing):
         except BaseException:
             _engine.deliver_opened()
             raise
-        _open_stores.add(self)
+        open_stores.add(self)
         try:
             # Handlers of logging may do anything: no lock is held here.
             _engine.deliver_opened()
@@ -389,12 +361,6 @@ class Store(Reporting, Closing):
             )
         self._note(begun)
         return SaveHandle(begun)
-
-    def _note(self, begun: _engine.SaveHandle) -> None:
-        """For flush(), which tells how far saves are."""
-        shared = self._shared
-        if shared is not None:
-            shared.saves = with_one_more(shared.saves, begun)
 
     @overload
     def restore(
@@ -563,514 +529,6 @@ class Store(Reporting, Closing):
         selector = selector_text(step)
         return Step(_engine.restore(self._live(), selector), selector, self)
 
-    def __contains__(self, step: Selector) -> bool:
-        if isinstance(step, int) and step < 0:
-            return False
-        try:
-            self._engine.resolve(selector_text(step))
-        except KeyError:
-            return False
-        return True
-
-    def __iter__(self) -> Iterator[int]:
-        """The numbers of the steps of the main branch, ascending."""
-        return iter([info.step for info in self.steps()])
-
-    def __len__(self) -> int:
-        return len(self.steps())
-
-    def __bool__(self) -> bool:
-        return True  # Without steps, too.
-
-    def flush(
-        self, timeout: float | None = None, *, progress: Progress = None
-    ) -> None:
-        """Waits until every save begun so far is done; raises the first failure
-        that no handle raised, or TimeoutError. `progress`, as in
-        SaveHandle.result(), is told the bytes of all of them.
-
-        >>> handle = store.save(300, state)
-        >>> store.flush()
-        >>> handle.done()
-        True
-        """
-        with showing(progress, "flush") as meter:
-            saves = [] if self._shared is None else self._shared.saves
-            follow(self._engine.flush, timeout, saves, meter)
-
-    def wait_replicated(self, timeout: float | None = None) -> None:
-        """Waits until every commit before this call is in the remote, those
-        of tag(), delete() and the like among them; TimeoutError says what
-        keeps it, StateError that there is none, or who took it over.
-
-        >>> with ckptree.Store(tmp / "a", remote=f"file://{tmp}/far") as near:
-        ...     handle = near.save(1, {"w": np.ones(3)})
-        ...     near.flush()
-        ...     near.wait_replicated()
-        """
-        self._engine.wait_replicated(timeout)
-
-    # ---- The steps there are ----
-
-    def steps(self, branch: str = "") -> Table[StepInfo]:
-        """All steps of a branch, ascending by number.
-
-        >>> [info.step for info in store.steps()]
-        [100, 200]
-        """
-        found = self._engine.steps(branch)
-        return Table(StepInfo(**fields) for fields in found)
-
-    def step_info(self, step: Selector = "latest") -> StepInfo:
-        """What a step is, without opening it.
-
-        >>> store.step_info("best:loss:min").metrics
-        {'loss': 0.005}
-        """
-        return StepInfo(**self._engine.resolve(selector_text(step)))
-
-    def delete(self, *steps: Selector, tagged: bool = False) -> None:
-        """Removes steps, durably, all or none. Their bytes are freed in the
-        background, or by collect(). StateError where one is pinned, or has a
-        tag: with `tagged` such steps go, too, and their tags. ValueError where
-        none is named. A remote follows: see wait_replicated().
-
-        >>> store.delete(100)
-        >>> 100 in store
-        False
-        """
-        if not steps:
-            raise InvalidArgumentError(
-                "delete() has no steps: name those that are to go"
-            )
-        selectors = [selector_text(step) for step in steps]
-        self._writing("delete").delete(selectors, tagged)
-
-    def tag(self, name: str, step: Selector, *, move: bool = False) -> None:
-        """A name for a step: "@name". FileExistsError without `move` where
-        another step has it. A remote follows: see wait_replicated().
-
-        >>> store.tag("good", 100)
-        >>> store["@good"].step
-        100
-        """
-        self._writing("tag").tag(name, selector_text(step), move)
-
-    def untag(self, name: str) -> None:
-        """Takes a tag away. KeyError where there is none.
-
-        >>> store.tag("good", 100)
-        >>> store.untag("good")
-        >>> "@good" in store
-        False
-        """
-        self._writing("untag").untag(name)
-
-    def tags(self) -> Table[TagInfo]:
-        """All tags, by name.
-
-        >>> store.tag("good", 100)
-        >>> store.tags()
-        [TagInfo(name='good', step=100, branch='', version=1)]
-        """
-        return Table(TagInfo(**fields) for fields in self._engine.tags())
-
-    def pin(self, step: Selector) -> None:
-        """A pinned step is neither deleted nor overwritten.
-
-        >>> store.pin(100)
-        >>> store.delete(100)
-        Traceback (most recent call last):
-        ckptree.errors.StateError: ...pinned...
-        """
-        self._writing("pin").pin(selector_text(step))
-
-    def unpin(self, step: Selector) -> None:
-        """Undoes pin().
-
-        >>> store.pin(100)
-        >>> store.unpin(100)
-        >>> store.step_info(100).pinned
-        False
-        """
-        self._writing("unpin").unpin(selector_text(step))
-
-    # ---- Branches ----
-
-    def fork(self, step: Selector, branch: str) -> None:
-        """A new branch that goes on from `step` and shares its bytes; save to
-        it with `branch`.
-
-        >>> store.fork(100, "colder")
-        >>> store.save(150, state, branch="colder").result()
-        150
-        >>> store["colder/latest"].step
-        150
-        """
-        self._writing("fork").fork(selector_text(step), branch)
-
-    def drop_branch(self, branch: str) -> None:
-        """Deletes the branch with all its steps.
-
-        >>> store.fork(100, "colder")
-        >>> store.drop_branch("colder")
-        >>> len(store.branches())
-        1
-        """
-        self._writing("drop_branch").drop_branch(branch)
-
-    def branches(self) -> Table[BranchInfo]:
-        """The main branch first.
-
-        >>> store.fork(100, "colder")
-        >>> [(branch.name, branch.origin_step) for branch in store.branches()]
-        [('', 0), ('colder', 100)]
-        """
-        found = self._engine.branches()
-        return Table(BranchInfo(**fields) for fields in found)
-
-    # ---- What became of leaves ----
-
-    @overload
-    def history(
-        self,
-        name: str,
-        *,
-        branch: str = "",
-        first: int | None = None,
-        last: int | None = None,
-    ) -> Table[HistoryRow]: ...
-
-    @overload
-    def history(
-        self,
-        name: str,
-        statistic: str,
-        *,
-        branch: str = "",
-        first: int | None = None,
-        last: int | None = None,
-    ) -> Curves: ...
-
-    def history(
-        self,
-        name: str,
-        statistic: str | None = None,
-        *,
-        branch: str = "",
-        first: int | None = None,
-        last: int | None = None,
-    ) -> Table[HistoryRow] | Curves:
-        """Each value that one leaf had, over the steps of a branch, or those
-        from `first` to `last`. KeyError where none of them has it.
-
-        With a `statistic` ("l2", "mean", ..., or "value" of numbers) `name` is
-        a glob, and the result has for each leaf that matches the steps, and
-        the statistic in each.
-
-        Reads records, no arrays. Ctrl-C stops it.
-
-        >>> for row in store.history("lr"):
-        ...     print(row.step, row.last_step, row.value)
-        100 200 0.5
-        >>> store.history("params/**", "max")
-        {'params/w': Series(steps=[100, 200], values=[1.0, 2.0])}
-        """
-        if statistic is not None:
-            return history.series(
-                self._live(), name, statistic, branch, first, last
-            )
-        return history.rows(self._live(), name, branch, first, last)
-
-    def diff(
-        self,
-        before: Selector = "latest~1",
-        after: Selector = "latest",
-        glob: str = "",
-    ) -> DiffReport:
-        """The leaves in which two steps differ, of those whose names match.
-        Compares digests; see Step.diff() for steps of two stores.
-
-        >>> report = store.diff(100, 200)
-        >>> report.changed, report.same
-        (['params/w'], 1)
-        >>> report.changes[0].l2_before < report.changes[0].l2_after
-        True
-        """
-        return self[before].diff(self[after], glob)
-
-    def blame(
-        self, step: Selector = "latest", glob: str = ""
-    ) -> Table[BlameRow]:
-        """Which save gave each leaf its value, of those whose names match.
-
-        >>> [(row.name, row.since_step) for row in store.blame()]
-        [('lr', 100), ('params/w', 200)]
-        """
-        return self[step].blame(glob)
-
-    # ---- Which steps live ----
-
-    def policy(self, branch: str = "") -> PolicyInfo:
-        """Which steps of the branch live. Where none was set all do.
-
-        >>> store.policy().text
-        ''
-        """
-        return PolicyInfo(**self._engine.policy(branch))
-
-    def set_policy(self, policy: Policy | str, branch: str = "") -> None:
-        """From now on every save to the branch, by whatever program, removes
-        the steps that `policy` (of ckptree.policies, or its text) does not
-        keep. Pinned and tagged ones stay. Nothing is removed by this call.
-
-        >>> store.set_policy(ckptree.Latest(2) | ckptree.EveryN(100))
-        >>> for step in (201, 202, 203):
-        ...     _ = store.save(step, state).result()
-        >>> [info.step for info in store.steps()]
-        [100, 200, 202, 203]
-        """
-        self._writing("set_policy").set_policy(engine_policy(policy), branch)
-
-    def preview_policy(
-        self, policy: Policy | str | None = None, branch: str = ""
-    ) -> PolicyReport:
-        """What the policy of the branch, or `policy`, keeps of the steps there
-        are, why, and what removing the others would free. Changes nothing.
-
-        >>> report = store.preview_policy("latest(1)")
-        >>> [(verdict.step, verdict.kept) for verdict in report.steps]
-        [(100, False), (200, True)]
-        """
-        given = None if policy is None else engine_policy(policy)
-        return PolicyReport.of(self._engine.preview_policy(branch, given))
-
-    def apply_policy(self, branch: str = "") -> list[int]:
-        """Removes now what the policy of the branch does not keep; returns it.
-
-        >>> store.set_policy("latest(1)")
-        >>> store.apply_policy()
-        [100]
-        """
-        return self._writing("apply_policy").apply_policy(branch)
-
-    # ---- Its bytes ----
-
-    def verify(
-        self,
-        level: str = "full",
-        steps: Iterable[Selector] = (),
-        *,
-        progress: Progress = None,
-    ) -> VerifyReport:
-        """Reads and checks the steps, or all. "quick": records only; "full":
-        every chunk against its digest, and all else that a step needs; "deep":
-        every file whole, and everything that can be computed
-        again. What is wrong is in the report. Ctrl-C stops it. `progress`, as
-        in restore(), is told the bytes that were read.
-
-        >>> report = store.verify()
-        >>> report.ok, report.steps, report.findings
-        (True, 2, [])
-        """
-        selectors = [selector_text(step) for step in steps]
-        with showing(progress, "verify") as meter:
-            found = self._engine.verify(level, selectors, meter)
-        return VerifyReport.of(found)
-
-    def collect(
-        self,
-        min_dead_fraction: float = 0.25,
-        bytes_per_second: int = 0,
-        *,
-        pack: bool = False,
-        progress: Progress = None,
-    ) -> CollectReport:
-        """Frees now what no step needs. Files of which at least that fraction
-        is dead are written again; 1: none. `pack`: those of all saves but the
-        newest, too, where arrays take a twentieth less coded (see `coding`).
-        Ctrl-C stops it: what was freed stays so. `progress`, as in restore(),
-        is told the deleted saves that were gone through.
-
-        >>> store.collect().kept
-        []
-        """
-        with showing(progress, "collect", " saves") as meter:
-            collect = self._writing("collect").collect
-            found = collect(min_dead_fraction, bytes_per_second, pack, meter)
-        return CollectReport.of(found)
-
-    def usage(self) -> UsageReport:
-        """What each step costs. Reads no arrays.
-
-        >>> [(usage.step, usage.logical_bytes) for usage in store.usage().steps]
-        [(100, 56), (200, 56)]
-        """
-        return UsageReport.of(self._engine.usage())
-
-    def would_free(self, *steps: Selector) -> FreedBytes:
-        """What deleting these steps would free.
-
-        >>> store.would_free(100).nbytes > 0
-        True
-        """
-        selectors = [selector_text(step) for step in steps]
-        return FreedBytes.of(self._engine.would_free(selectors))
-
-    def subtrees(
-        self, step: Selector = "latest", depth: int = 1
-    ) -> Table[SubtreeUsage]:
-        """What the subtrees of a step cost, down to `depth` keys.
-
-        >>> [(tree.name, tree.logical_bytes) for tree in store.subtrees()]
-        [('lr', 8), ('params', 48)]
-        """
-        found = self._engine.subtrees(selector_text(step), depth)
-        return Table(SubtreeUsage(**fields) for fields in found)
-
-    # ---- The store as a whole ----
-
-    @property
-    def path(self) -> str:
-        """Of its directory.
-
-        >>> store.path == str(tmp / "run")
-        True
-        """
-        return self._engine.directory
-
-    @property
-    def closed(self) -> bool:
-        """True after close().
-
-        >>> store.closed
-        False
-        """
-        return self._engine.closed
-
-    def info(self) -> StoreInfo:
-        """What the store as a whole is.
-
-        >>> info = store.info()
-        >>> info.read_only, info.warnings
-        (False, [])
-        """
-        return StoreInfo(**self._engine.info())
-
-    def counters(self) -> Counters:
-        """Counts since it was opened.
-
-        >>> store.counters().saves_committed
-        2
-        """
-        return Counters(**self._engine.stats())
-
-    def metadata(self, branch: str = "") -> Any:
-        """What set_metadata() said of the run; None: nothing.
-
-        >>> print(store.metadata())
-        None
-        """
-        return from_json(self._engine.metadata(branch))
-
-    def set_metadata(self, metadata: Any, branch: str = "") -> None:
-        """Of the run as a whole: what json can write. None: nothing.
-
-        >>> store.set_metadata({"learning rate": 0.5})
-        >>> store.metadata()
-        {'learning rate': 0.5}
-        """
-        self._writing("set_metadata").set_metadata(to_json(metadata), branch)
-
-    def refresh(self) -> None:
-        """Readers: sees what was committed since the last look.
-
-        >>> with ckptree.open(tmp / "run") as reader:
-        ...     _ = store.save(300, state).result()
-        ...     reader.refresh()
-        ...     300 in reader
-        True
-        """
-        self._engine.refresh()
-
-    def close(self) -> None:
-        """Waits for saves in flight, then closes; raises what failed unseen.
-        Steps and leaves of the store cannot be read any more. A store that is
-        not closed is when nobody holds it, nor a step or a leaf of it.
-
-        >>> store.close()
-        >>> store.steps()
-        Traceback (most recent call last):
-        ckptree.errors.StateError: ...closed...
-        """
-        self._release()
-
-    def _release(self, *, waits: bool = True) -> None:
-        """`waits`: for saves in flight, where others hold the engine, too."""
-        _open_stores.discard(self)
-        with lock_of(""):
-            engine, shared = self._engine, self._shared
-            managed, self._managed = self._managed, None
-            self._shared = None
-            if shared is not None:
-                # Others may hold it: closed is what this object was.
-                closed = Closed(engine.directory, shared, managed)
-                self._engine = cast(_engine.Store, closed)
-        try:
-            last = _close(engine, shared, managed)
-        except KeyboardInterrupt:
-            if shared is not None and not engine.closed:
-                # It is as open as before.
-                self._engine, self._shared = engine, shared
-                self._managed = managed
-                _open_stores.add(self)
-            raise
-        # A manager has waited for its own saves.
-        if waits and not last and managed is None and not engine.closed:
-            engine.flush(None)
-
-    def _writing(self, call: str) -> _engine.Store:
-        """For what only the process does that writes."""
-        check_writes(call, self._engine, self._ranks)
-        return self._engine
-
-    def _live(self) -> _engine.Store:
-        """For functions of the engine, which take nothing that was closed."""
-        if isinstance(self._engine, Closed):
-            self._engine.check()
-        return self._engine
-
-    def __del__(self) -> None:
-        # There is none where opening failed.
-        engine = getattr(self, "_engine", None)
-        if engine is None or engine.closed:
-            return
-        try:
-            warnings.warn(
-                f"{self!r} was not closed",
-                ResourceWarning,
-                stacklevel=2,
-                source=self,
-            )
-        finally:  # A warning may be an error.
-            try:
-                self._release()
-            except KeyboardInterrupt:
-                # Python drops what is raised here.
-                self._interrupt = Interrupt()
-                self._close_behind()
-
-    def _close_behind(self) -> None:
-        """Closes it on a thread, which the exit of the interpreter waits
-        for."""
-        engine, shared, managed = self._engine, self._shared, self._managed
-        self._shared = self._managed = None
-        _open_stores.discard(self)
-        if shared is not None:
-            closed = Closed(engine.directory, shared, managed)
-            self._engine = cast(_engine.Store, closed)
-        close_behind(lambda: _close(engine, shared, managed))
-
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""
         rank = f", {self._ranks.named}" if self._ranks else ""
@@ -1096,27 +554,6 @@ class Store(Reporting, Closing):
         if self.closed:
             return html.text(repr(self))
         return html.store(self.path, self.steps())
-
-
-def _close(
-    engine: _engine.Store,
-    shared: Shared | None,
-    managed: _engine.Manager | None,
-) -> bool:
-    """Closes a manager, and lets go of its engine, whatever that has failed;
-    not where it was interrupted. Whether the engine was closed."""
-    failed: Exception | None = None
-    if managed is not None:
-        try:
-            managed.close()
-        except Exception as error:
-            failed = error
-    if shared is None:
-        engine.close()
-    last = shared is None or shared.release()
-    if failed is not None:
-        raise failed
-    return last
 
 
 @checked(_OF_OPENING)
@@ -1148,7 +585,7 @@ def close_all() -> None:
     True
     """
     first: BaseException | None = None
-    for store in list(_open_stores):
+    for store in list(open_stores):
         try:
             store.close()
         except Exception as error:

@@ -369,6 +369,11 @@ def test_a_message_says_what_it_is(store):
             lambda s: s.save(1, STATE, xyz=1),
             r"^Store.save\(\) has no option 'xyz': it has .*, metrics, ",
         ),
+        # What it has from a base is its own to users.
+        (
+            lambda s: s.verify(steps=[1], levels="deep"),
+            r"^Store.verify\(\) has no option 'levels': did you mean 'level'",
+        ),
         (
             lambda s: ckptree.Latest(count=3),
             r"^Latest\(\) has no option 'count': it has n$",

@@ -33,15 +33,16 @@ ROOMS = {
     "rules": (r"_rules", "ground arrays adapters"),
     "ranks": (r"ranks", "ground adapters"),
     "records": (
-        r"changes|decisions|html|plots|policies|policy_argument|records|"
-        r"report|selector|table",
+        r"changes|decisions|html|plots|policies|policy_argument|policy_step|"
+        r"records|report|selector|table",
         "ground arrays"),
     "restoring": (r"restoring(\..*)?", "ground arrays adapters rules"),
     "reading": (
         r"history|leaf|leaves|step|view",
         "ground arrays adapters records restoring"),
     "stores": (
-        r"handle|manager|sharing|store",
+        r"catalog|comparing|handle|holding|manager|manager_reading|sharing|"
+        r"store|upkeep",
         "ground arrays rules ranks records restoring reading"),
     "face": (r"", "ground ranks records reading stores"),
     "orbax": (

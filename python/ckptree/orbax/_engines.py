@@ -19,7 +19,7 @@ from ckptree.orbax import _place, _processes
 from ckptree.orbax._manager_arguments import listed_steps
 from ckptree.orbax.checkpoint_managers.save_decision_policy import decision_of
 from ckptree.orbax.options import AsyncOptions
-from ckptree.policies import MetricOfStep
+from ckptree.policy_step import MetricOfStep
 from ckptree.sharing import is_open, ranks_of
 
 if TYPE_CHECKING:

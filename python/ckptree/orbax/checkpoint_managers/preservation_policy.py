@@ -13,6 +13,7 @@ from ckptree.orbax.checkpoint_managers.policy_checkpoint_info import (
     seconds,
 )
 from ckptree.policies import Policy, PolicyStep
+from ckptree.policy_step import name_of
 
 
 @dataclasses.dataclass
@@ -178,7 +179,7 @@ class BestN(Keeps):
         """With a function of the stored metrics and the step's number."""
         return policies.Policy(
             _engine.keep_best(
-                policies.name_of(self.get_metric_fn),
+                name_of(self.get_metric_fn),
                 function,
                 "min" if self.reverse else "max",
                 self.n,

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Catalog: which steps a store has, what names them, and which of them live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptree.arguments import TEXT, checked, either, optional
+from ckptree.errors import InvalidArgumentError
+from ckptree.hints import TYPE_CHECKING, Any
+from ckptree.holding import Holding
+from ckptree.metadata import from_json, to_json
+from ckptree.policy_argument import POLICY, engine_policy
+from ckptree.records import (
+    BranchInfo,
+    PolicyInfo,
+    PolicyReport,
+    StepInfo,
+    TagInfo,
+)
+from ckptree.selector import SELECTOR, selector_text
+from ckptree.table import Table
+
+if TYPE_CHECKING:
+    from ckptree.policies import Policy
+    from ckptree.selector import Selector
+
+
+@checked(
+    {"step": SELECTOR},
+    delete={"steps": SELECTOR},
+    set_policy={"policy": either(POLICY, TEXT)},
+    preview_policy={"policy": optional(either(POLICY, TEXT))},
+)
+class Catalog(Holding):
+    """The steps of a store by their numbers, tags and branches. What changes
+    here reads and writes no arrays."""
+
+    # ---- The steps there are ----
+
+    def __contains__(self, step: Selector) -> bool:
+        if isinstance(step, int) and step < 0:
+            return False
+        try:
+            self._engine.resolve(selector_text(step))
+        except KeyError:
+            return False
+        return True
+
+    def __iter__(self) -> Iterator[int]:
+        """The numbers of the steps of the main branch, ascending."""
+        return iter([info.step for info in self.steps()])
+
+    def __len__(self) -> int:
+        return len(self.steps())
+
+    def __bool__(self) -> bool:
+        return True  # Without steps, too.
+
+    def steps(self, branch: str = "") -> Table[StepInfo]:
+        """All steps of a branch, ascending by number.
+
+        >>> [info.step for info in store.steps()]
+        [100, 200]
+        """
+        found = self._engine.steps(branch)
+        return Table(StepInfo(**fields) for fields in found)
+
+    def step_info(self, step: Selector = "latest") -> StepInfo:
+        """What a step is, without opening it.
+
+        >>> store.step_info("best:loss:min").metrics
+        {'loss': 0.005}
+        """
+        return StepInfo(**self._engine.resolve(selector_text(step)))
+
+    def delete(self, *steps: Selector, tagged: bool = False) -> None:
+        """Removes steps, durably, all or none. Their bytes are freed in the
+        background, or by collect(). StateError where one is pinned, or has a
+        tag: with `tagged` such steps go, too, and their tags. ValueError where
+        none is named. A remote follows: see wait_replicated().
+
+        >>> store.delete(100)
+        >>> 100 in store
+        False
+        """
+        if not steps:
+            raise InvalidArgumentError(
+                "delete() has no steps: name those that are to go"
+            )
+        selectors = [selector_text(step) for step in steps]
+        self._writing("delete").delete(selectors, tagged)
+
+    def tag(self, name: str, step: Selector, *, move: bool = False) -> None:
+        """A name for a step: "@name". FileExistsError without `move` where
+        another step has it. A remote follows: see wait_replicated().
+
+        >>> store.tag("good", 100)
+        >>> store["@good"].step
+        100
+        """
+        self._writing("tag").tag(name, selector_text(step), move)
+
+    def untag(self, name: str) -> None:
+        """Takes a tag away. KeyError where there is none.
+
+        >>> store.tag("good", 100)
+        >>> store.untag("good")
+        >>> "@good" in store
+        False
+        """
+        self._writing("untag").untag(name)
+
+    def tags(self) -> Table[TagInfo]:
+        """All tags, by name.
+
+        >>> store.tag("good", 100)
+        >>> store.tags()
+        [TagInfo(name='good', step=100, branch='', version=1)]
+        """
+        return Table(TagInfo(**fields) for fields in self._engine.tags())
+
+    def pin(self, step: Selector) -> None:
+        """A pinned step is neither deleted nor overwritten.
+
+        >>> store.pin(100)
+        >>> store.delete(100)
+        Traceback (most recent call last):
+        ckptree.errors.StateError: ...pinned...
+        """
+        self._writing("pin").pin(selector_text(step))
+
+    def unpin(self, step: Selector) -> None:
+        """Undoes pin().
+
+        >>> store.pin(100)
+        >>> store.unpin(100)
+        >>> store.step_info(100).pinned
+        False
+        """
+        self._writing("unpin").unpin(selector_text(step))
+
+    # ---- Branches ----
+
+    def fork(self, step: Selector, branch: str) -> None:
+        """A new branch that goes on from `step` and shares its bytes; save to
+        it with `branch`.
+
+        >>> store.fork(100, "colder")
+        >>> store.save(150, state, branch="colder").result()
+        150
+        >>> store["colder/latest"].step
+        150
+        """
+        self._writing("fork").fork(selector_text(step), branch)
+
+    def drop_branch(self, branch: str) -> None:
+        """Deletes the branch with all its steps.
+
+        >>> store.fork(100, "colder")
+        >>> store.drop_branch("colder")
+        >>> len(store.branches())
+        1
+        """
+        self._writing("drop_branch").drop_branch(branch)
+
+    def branches(self) -> Table[BranchInfo]:
+        """The main branch first.
+
+        >>> store.fork(100, "colder")
+        >>> [(branch.name, branch.origin_step) for branch in store.branches()]
+        [('', 0), ('colder', 100)]
+        """
+        found = self._engine.branches()
+        return Table(BranchInfo(**fields) for fields in found)
+
+    # ---- Which steps live ----
+
+    def policy(self, branch: str = "") -> PolicyInfo:
+        """Which steps of the branch live. Where none was set all do.
+
+        >>> store.policy().text
+        ''
+        """
+        return PolicyInfo(**self._engine.policy(branch))
+
+    def set_policy(self, policy: Policy | str, branch: str = "") -> None:
+        """From now on every save to the branch, by whatever program, removes
+        the steps that `policy` (of ckptree.policies, or its text) does not
+        keep. Pinned and tagged ones stay. Nothing is removed by this call.
+
+        >>> store.set_policy(ckptree.Latest(2) | ckptree.EveryN(100))
+        >>> for step in (201, 202, 203):
+        ...     _ = store.save(step, state).result()
+        >>> [info.step for info in store.steps()]
+        [100, 200, 202, 203]
+        """
+        self._writing("set_policy").set_policy(engine_policy(policy), branch)
+
+    def preview_policy(
+        self, policy: Policy | str | None = None, branch: str = ""
+    ) -> PolicyReport:
+        """What the policy of the branch, or `policy`, keeps of the steps there
+        are, why, and what removing the others would free. Changes nothing.
+
+        >>> report = store.preview_policy("latest(1)")
+        >>> [(verdict.step, verdict.kept) for verdict in report.steps]
+        [(100, False), (200, True)]
+        """
+        given = None if policy is None else engine_policy(policy)
+        return PolicyReport.of(self._engine.preview_policy(branch, given))
+
+    def apply_policy(self, branch: str = "") -> list[int]:
+        """Removes now what the policy of the branch does not keep; returns it.
+
+        >>> store.set_policy("latest(1)")
+        >>> store.apply_policy()
+        [100]
+        """
+        return self._writing("apply_policy").apply_policy(branch)
+
+    # ---- What was said of the run ----
+
+    def metadata(self, branch: str = "") -> Any:
+        """What set_metadata() said of the run; None: nothing.
+
+        >>> print(store.metadata())
+        None
+        """
+        return from_json(self._engine.metadata(branch))
+
+    def set_metadata(self, metadata: Any, branch: str = "") -> None:
+        """Of the run as a whole: what json can write. None: nothing.
+
+        >>> store.set_metadata({"learning rate": 0.5})
+        >>> store.metadata()
+        {'learning rate': 0.5}
+        """
+        self._writing("set_metadata").set_metadata(to_json(metadata), branch)
