@@ -17,13 +17,7 @@ from ckptree.handle import SaveHandle
 from ckptree.hints import TYPE_CHECKING, Any, TypeVar, overload
 from ckptree.holding import open_stores
 from ckptree.metadata import nanoseconds, to_json
-from ckptree.options import (
-    OPEN,
-    RESTORE,
-    OpenOptions,
-    RestoreOptions,
-    takes,
-)
+from ckptree.options import OPEN, RESTORE, OpenOptions, RestoreOptions, takes
 from ckptree.paths import local_path, place_to_read, with_parents
 from ckptree.paths import plain_address
 from ckptree.policy_argument import POLICY, policy_text
