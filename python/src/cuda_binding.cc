@@ -12,6 +12,7 @@
 #include "python/src/bindings.h"
 #include "python/src/cuda_driver.h"
 #include "python/src/errors.h"
+#include "python/src/interpreter_lock.h"
 
 namespace nb = nanobind;
 
@@ -27,9 +28,9 @@ void BindCuda(nb::module_& m) {
           nb::arg("address"))
       // The driver takes its time with pages: others run Python in between.
       .def("lock", &CudaDriver::Lock, nb::arg("address"), nb::arg("nbytes"),
-           nb::call_guard<nb::gil_scoped_release>())
+           nb::call_guard<Unlocked>())
       .def("unlock", &CudaDriver::Unlock, nb::arg("address"),
-           nb::call_guard<nb::gil_scoped_release>());
+           nb::call_guard<Unlocked>());
   m.def(
       "cuda_driver",
       [](const std::string& library) {

@@ -21,6 +21,7 @@
 #include "ckptree/manager.h"
 #include "python/src/bindings.h"
 #include "python/src/errors.h"
+#include "python/src/interpreter_lock.h"
 #include "python/src/log_queue.h"
 #include "python/src/policy_functions.h"
 #include "python/src/python_function.h"
@@ -72,7 +73,7 @@ template <typename Use>
 auto Waiting(const Manager& self, Use&& use) {
   std::optional<nb::python_error> raised;
   const Cancelled cancelled = [&raised] {
-    const nb::gil_scoped_acquire acquire;
+    const Locked locked;
     if (PyErr_CheckSignals() != 0) raised.emplace();
     return raised.has_value();
   };

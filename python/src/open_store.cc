@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "python/src/interpreter_lock.h"
 
 namespace ckptree::python {
 namespace {
@@ -21,7 +22,7 @@ void Destroy(Opened* opened) {
     delete opened;
     return;
   }
-  const nanobind::gil_scoped_release release;
+  const Unlocked unlocked;
   delete opened;
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/src/interpreter_lock.h"
 #include "python/src/release_queue.h"
 
 namespace nb = nanobind;
@@ -117,7 +118,7 @@ void PythonFunction::Call(
     const std::function<nb::tuple()>& arguments,
     const std::function<void(nb::handle result)>& use) const {
   if (!nb::is_alive()) throw std::runtime_error("the interpreter has ended");
-  const nb::gil_scoped_acquire acquire;
+  const Locked locked;
   const nb::object function = function_->Get();
   if (!function.is_valid()) throw std::runtime_error("the interpreter ends");
   try {

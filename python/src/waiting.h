@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "python/src/interpreter_lock.h"
 #include "python/src/log_thread.h"
 
 namespace ckptree::python {
@@ -29,7 +30,7 @@ namespace ckptree::python {
 template <typename Work>
 auto WithoutGil(Work&& work) {
   const StartsLogs after;  // With the GIL again.
-  const nanobind::gil_scoped_release release;
+  const Unlocked unlocked;
   return std::forward<Work>(work)();
 }
 

@@ -107,3 +107,33 @@ saved.wait()
 """
     done = program.run(BEGIN + hold, tmp_path / "s")
     assert (done.stderr, done.returncode) == ("", 0)
+
+
+ASKED = ["len(store)", "store.steps()", "store.usage()", "store['latest']"]
+
+
+@pytest.mark.parametrize("call", [*ASKED, "store.refresh()"])
+def test_daemon_threads_in_the_midst_of_calls_end_nothing(tmp_path, call):
+    """Python ends such a thread as it comes back for the lock: no part of the
+    engine may take that for the end of the process."""
+    ask = f"""
+with ckptree.Store(path) as store:
+    store.save(1, state).result()
+store = ckptree.open(path)
+begun = threading.Semaphore(0)
+
+def ask():
+    {call}
+    begun.release()
+    while True:
+        {call}
+
+for _ in range(4):
+    threading.Thread(target=ask, daemon=True).start()
+for _ in range(4):
+    begun.acquire()
+sys.exit(3)
+"""
+    for turn in range(3):
+        done = program.run(BEGIN + ask, tmp_path / f"s{turn}")
+        assert (done.stderr, done.returncode) == ("", 3)
