@@ -255,6 +255,7 @@ absl::StatusOr<UsageReport> UsageOf(Engine* engine) {
                            FilesOf(engine));
   const bool all_far = engine->database().reads_far();
   const StoredSizes stored(files, all_far);
+  report.pending_stored_bytes = stored.Of(pending);
   for (const StepRecordPtr& record : engine->catalog().AllSteps()) {
     if (!overlay.chain().versions().contains(record->version)) continue;
     StepUsage step;

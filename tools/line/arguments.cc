@@ -98,6 +98,12 @@ absl::StatusOr<Arguments> Arguments::Parse(std::span<const FlagSpec> flags,
       } else {
         values[0] = option->as<std::string>();
       }
+    } else if (const std::string given = option->results().back();
+               given != "true") {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "`--%s=%s`: this flag takes no value; leave it out where it is not "
+          "wanted",
+          flag->name, Escape(given)));
     }
     const std::string& value = values.back();
     if (!flag->choices.empty() && !IsChoice(flag->choices, value)) {

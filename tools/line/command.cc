@@ -307,9 +307,11 @@ constexpr Command kCommands[] = {
      "  ckptree fork --drop trial",
      kForkFlags, true, 0, 1, RunFork},
     {"du", "[REV...]", "what the steps cost",
-     "NEW is what the save wrote, FREES what goes when that step alone is\n"
-     "removed. SIZE is of its values: UNIQUE of these go with it, the rest is\n"
-     "SHARED with others. FREES has more than values: the records that say\n"
+     "SIZE is of its values, NEW of those that the save wrote, both before\n"
+     "they are coded: UNIQUE of these go when that step alone is removed, the\n"
+     "rest is SHARED with others. FREES is what the disk gets back, less "
+     "where\n"
+     "arrays are coded. It has more than values: the records that say\n"
      "where they are; of small leaves of one save, which lie together, also\n"
      "those that no step needs; what removed steps left that this one alone\n"
      "holds. So of many tiny leaves UNIQUE may be too much here. With one "

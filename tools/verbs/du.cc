@@ -51,10 +51,11 @@ Table StepTable(const UsageReport& usage, bool exact) {
       {.name = "new_bytes", .title = "NEW", .right = true},
       {.name = "unique_value_bytes", .title = "UNIQUE", .right = true},
       {.name = "shared_bytes", .title = "SHARED", .right = true},
-      {.name = "unique_bytes", .title = "FREES", .right = true},
+      // Where arrays are coded, what the disk gets back.
+      {.name = "unique_stored_bytes", .title = "FREES", .right = true},
       {.name = "branch"},
       {.name = "version"},
-      {.name = "unique_stored_bytes"}};
+      {.name = "unique_bytes"}};
   for (const StepUsage& step : usage.steps) {
     Cell number = StepCell(step.step);
     number.text = StepText(step.branch, step.step);
@@ -62,9 +63,9 @@ Table StepTable(const UsageReport& usage, bool exact) {
     table.rows.push_back(
         {std::move(number), BytesCell(split.size, exact),
          BytesCell(step.new_bytes, exact), BytesCell(split.unique, exact),
-         BytesCell(split.shared(), exact), BytesCell(step.unique_bytes, exact),
-         TextCell(step.branch), CountCell(step.version),
-         BytesCell(step.unique_stored_bytes, exact)});
+         BytesCell(split.shared(), exact),
+         BytesCell(step.unique_stored_bytes, exact), TextCell(step.branch),
+         CountCell(step.version), BytesCell(step.unique_bytes, exact)});
   }
   return table;
 }
@@ -91,7 +92,7 @@ std::string TotalText(const UsageReport& usage, bool by_address, bool exact) {
   if (usage.pending_bytes > 0) {
     absl::StrAppendFormat(&text,
                           "%s of removed steps: `ckptree gc` frees them\n",
-                          SizeText(usage.pending_bytes, exact));
+                          SizeText(usage.pending_stored_bytes, exact));
   }
   if (usage.dead_bytes > 0) {
     absl::StrAppendFormat(&text,

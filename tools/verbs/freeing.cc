@@ -139,7 +139,14 @@ absl::Status FreeRemoved(Session& session, Changes& changes) {
     return WithHint(report.status(),
                     "the steps are removed; `ckptree gc` frees their bytes");
   }
-  session.out().Write(FreedText(*report, /*exact=*/false) + "\n");
+  session.out().Write(FreedText(*report, /*exact=*/false));
+  if (report->files_dropped > 0) {
+    // Where arrays are coded the files give back less.
+    session.out().Write(absl::StrFormat("; files: %s -> %s",
+                                        SizeText(report->file_bytes_before),
+                                        SizeText(report->file_bytes_after)));
+  }
+  session.out().Write("\n");
   if (report->bytes_freed == 0 && report->far_bytes_freed == 0 &&
       report->kept.empty()) {
     session.Note(
@@ -160,7 +167,7 @@ absl::StatusOr<std::string> WouldFreeText(Store* store,
   if (!freed.ok()) return freed.status();
   return absl::StrFormat(
              "would free %s\n",
-             FreedText(freed->bytes, *freed, /*exact=*/false, *store)) +
+             FreedText(freed->stored_bytes, *freed, /*exact=*/false, *store)) +
          KeptText(freed->kept);
 }
 

@@ -57,7 +57,7 @@ absl::StatusOr<int> SayWhatWouldGo(Session& session, bool exact) {
       usage->pending_bytes == 0
           ? "there is nothing to free of removed steps\n"
           : absl::StrFormat("would free %s of removed steps\n",
-                            SizeText(usage->pending_bytes, exact)));
+                            SizeText(usage->pending_stored_bytes, exact)));
   if (usage->dead_bytes > 0) {
     session.out().Write(absl::StrFormat(
         "about %s are dead already, in files that hold other bytes; --full "
@@ -124,7 +124,16 @@ absl::StatusOr<int> RunGc(Session& session) {
   const absl::StatusOr<std::uint64_t> budget = Budget(session);
   if (!budget.ok()) return budget.status();
   const bool exact = session.arguments().Has("bytes");
-  if (session.arguments().Has("dry-run")) return SayWhatWouldGo(session, exact);
+  if (session.arguments().Has("dry-run")) {
+    if (session.arguments().Has("pack")) {
+      return WithHint(
+          absl::InvalidArgumentError(
+              "--dry-run says what removed steps would free, not what --pack "
+              "would save: that is known once it is coded"),
+          "leave one of them out");
+    }
+    return SayWhatWouldGo(session, exact);
+  }
   Changes changes(&session);
   if (absl::Status status = changes.Open(); !status.ok()) return status;
   CollectOptions options;

@@ -48,6 +48,7 @@ struct UsageReport {
   std::uint64_t logical_bytes = 0;    // Of all steps together.
   // Of what was deleted and can be freed now: Collect() frees just this.
   std::uint64_t pending_bytes = 0;
+  std::uint64_t pending_stored_bytes = 0;  // What these take there, about.
   // Freed already, and still in files with living neighbours; about right.
   std::uint64_t dead_bytes = 0;
   // Of objects of arrays that left this disk (StoreOptions::local_keep).
