@@ -298,6 +298,8 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
         borrow : bool
             Waits for no copy, and copies nothing of the host: do not change
             arrays, and donate none of a device, before handle.wait_staged().
+            Of what changes before, some bytes are old and some new: reading
+            it may be a CorruptionError, as if the disk had damaged it.
         time : datetime.datetime or float, optional
             Of the step, for policies and listings, with its zone or in
             seconds since 1970: of a step that was saved before, elsewhere.

@@ -86,7 +86,8 @@ class Upkeep(Holding):
         return UsageReport.of(self._engine.usage())
 
     def would_free(self, *steps: Selector) -> FreedBytes:
-        """What deleting these steps would free.
+        """What deleting these steps would free; of a list of them
+        `store.would_free(*steps)`.
 
         >>> store.would_free(100).nbytes > 0
         True

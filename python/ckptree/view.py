@@ -94,7 +94,8 @@ class LeafView(Sequence[ViewPiece]):
     @property
     def zero_copy(self) -> bool:
         """False where something had to be copied: arrays of small saves and
-        small arrays stand where nothing can be mapped, and so do bytes that
+        small arrays stand where nothing can be mapped, coded ones (`coding`,
+        or a store that was packed) have to be decoded, and so do bytes that
         were found beside damage.
 
         >>> view.zero_copy
