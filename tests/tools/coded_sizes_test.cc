@@ -36,8 +36,8 @@ TEST_F(ToolsCodedSizesTest, AreWhatTheDiskGetsBack) {
   {
     ASSERT_OK_AND_ASSIGN(Store store,
                          Store::Open(coded, {.create_if_missing = true,
-                                             .coding = Coding::kPlanes,
-                                             .collect = false}));
+                                             .collect = false,
+                                             .coding = Coding::kPlanes}));
     std::vector<std::uint32_t> values(kArray / 4);
     for (std::int64_t step = 1; step <= 3; ++step) {
       const std::vector<std::byte> random =

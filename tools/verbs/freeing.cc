@@ -18,6 +18,13 @@ namespace {
 // What a person may still read.
 constexpr std::size_t kShownKept = 20;
 
+// As where arrays are coded.
+bool GaveBackLess(const CollectReport& report) {
+  const std::uint64_t gone = report.bytes_freed - report.bytes_left;
+  return report.file_bytes_after <= report.file_bytes_before &&
+         report.file_bytes_before - report.file_bytes_after < gone - gone / 10;
+}
+
 }  // namespace
 
 std::string KeptText(const std::vector<KeptVersion>& kept) {
@@ -140,8 +147,7 @@ absl::Status FreeRemoved(Session& session, Changes& changes) {
                     "the steps are removed; `ckptree gc` frees their bytes");
   }
   session.out().Write(FreedText(*report, /*exact=*/false));
-  if (report->files_dropped > 0) {
-    // Where arrays are coded the files give back less.
+  if (GaveBackLess(*report)) {
     session.out().Write(absl::StrFormat("; files: %s -> %s",
                                         SizeText(report->file_bytes_before),
                                         SizeText(report->file_bytes_after)));
