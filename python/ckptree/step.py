@@ -9,6 +9,7 @@ from itertools import islice
 from ckptree import _engine, history
 from ckptree.arguments import ANY, TEXT, Kind, checked
 from ckptree.errors import NotFoundError, StateError
+from ckptree.garbage import without_collection
 from ckptree.hints import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 from ckptree.leaf import Leaf, small_values
 from ckptree.leaves import Leaves, Records
@@ -252,18 +253,23 @@ class Step(Mapping[str, Leaf]):
         >>> [(row.name, row.mean, row.l2) for row in step.stats()]
         [('params/w', 1.0, 2.0)]
         """
-        return Table(
-            StatsRow(
-                leaf.name,
-                leaf.dtype_name,
-                leaf.shape,
-                leaf.nbytes,
-                leaf.since_step,
-                *leaf.stats,
-            )
-            for leaf in self.leaves(glob)
-            if leaf.stats is not None
-        )
+        rows: Table[StatsRow] = Table()
+        with without_collection():
+            for leaf in self.leaves(glob):
+                detail = leaf.detail
+                if detail.stats is None:
+                    continue
+                rows.append(
+                    StatsRow(
+                        leaf.name,
+                        leaf.dtype_name,
+                        leaf.shape,
+                        detail.nbytes,
+                        detail.since_step,
+                        *detail.stats,
+                    )
+                )
+        return rows
 
     def diff(self, after: Step, glob: str = "") -> DiffReport:
         """The leaves in which this step and another differ. Compares digests.

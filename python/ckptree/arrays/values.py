@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any, Iterable, Sequence
 
 from ckptree.arrays import dtypes, memory
+from ckptree.garbage import without_collection
 from ckptree.progress import SMALL, Reading
 
 if TYPE_CHECKING:
@@ -34,19 +35,22 @@ def read(step: _engine.Step, infos: Sequence[_engine.LeafInfo]) -> list[Any]:
     others = iter(step.values([i for i in infos if i.kind != "array"]))
     values: list[Any] = []
     requests: list[ReadRequest] = []
-    for info in infos:
-        if info.kind != "array":
-            value = next(others)
-            values.append(_json(info, value) if info.kind == "json" else value)
-            continue
-        if info.packed:
-            raise NotImplementedError(
-                f"{info.name}: packed elements of {info.dtype_name} cannot be "
-                "read here yet"
-            )
-        array = memory.empty(info.shape, dtypes.to_numpy(info.dtype))
-        requests.append((info, array, None, None))
-        values.append(array)
+    with without_collection():
+        for info in infos:
+            if info.kind != "array":
+                value = next(others)
+                values.append(
+                    _json(info, value) if info.kind == "json" else value
+                )
+                continue
+            if info.packed:
+                raise NotImplementedError(
+                    f"{info.name}: packed elements of {info.dtype_name} cannot "
+                    "be read here yet"
+                )
+            array = memory.empty(info.shape, dtypes.to_numpy(info.dtype))
+            requests.append((info, array, None, None))
+            values.append(array)
     step.read(requests)
     for i, info in enumerate(infos):
         if info.kind == "array" and info.tag:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 from ckptree import adapters
 from ckptree.arrays import values
 from ckptree.adapters.protocol import PARTS, Request
+from ckptree.garbage import without_collection
 from ckptree.restoring.places import Places
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ ROOT_MARK = "root"
 
 
 class _Node:
+    __slots__ = ("children", "info", "value")
+
     def __init__(self) -> None:
         self.info: _engine.LeafInfo | None = None
         self.value: Any = None
@@ -65,13 +68,15 @@ def restore(
         read = values.read(step, leaves)
     else:
         read = _load(step, leaves, loader, place)
-    by_name = {info.name: value for info, value in zip(leaves, read)}
     if whole is None:
         whole = functools.partial(adapters.whole, loader)
-    root = _tree(infos, by_name, 0)
-    state = {
-        key: _build(child, whole) for (_, key), child in root.children.items()
-    }
+    with without_collection():
+        by_name = {info.name: value for info, value in zip(leaves, read)}
+        root = _tree(infos, by_name, 0)
+        state = {
+            key: _build(child, whole)
+            for (_, key), child in root.children.items()
+        }
     if list(root.children) == [(_DICT_KEY, ROOT_ITEM)]:
         mark = root.children[(_DICT_KEY, ROOT_ITEM)].info
         if mark is not None and mark.tag.split(" ")[0] == ROOT_MARK:
