@@ -206,6 +206,9 @@ def test_without_a_template_arrays_are_tensors_and_numbers_are_not(store):
         assert_same(restored["state"][0]["step"], torch.tensor(3))
     meta = store.restore(1, arrays="torch", device="meta")
     assert meta["w"].device.type == "meta" and meta["again"].shape == (2, 3)
+    for wrong in ("gpu:9", 1.5):
+        with pytest.raises(ValueError, match=f"device={wrong!r}: "):
+            store.restore(1, arrays="torch", device=wrong)
     import jax
 
     store.save(2, {"w": w, "lr": 0.5}).result(timeout=60)

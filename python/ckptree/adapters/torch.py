@@ -45,6 +45,7 @@ from ckptree.adapters.torch_dtypes import (
 )
 from ckptree.adapters.torch_parts import PLAIN, Part
 from ckptree.arrays.values import SCALAR_TAG, kind_of
+from ckptree.errors import InvalidArgumentError
 
 import torch  # After torch_dtypes, which says what to install.
 
@@ -159,6 +160,11 @@ def describe(value: Any) -> Expected | None:
 
 
 def is_place(given: Any) -> bool:
+    try:
+        torch.device(given)
+    except (RuntimeError, TypeError) as error:
+        said = str(error).partition("\n")[0]
+        raise InvalidArgumentError(f"device={given!r}: {said}") from None
     return True
 
 
