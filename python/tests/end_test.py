@@ -126,7 +126,10 @@ def ask():
     {call}
     begun.release()
     while True:
-        {call}
+        try:
+            {call}
+        except ckptree.StateError:
+            pass  # The end of the program closes it.
 
 for _ in range(4):
     threading.Thread(target=ask, daemon=True).start()
