@@ -48,6 +48,7 @@ void EncodeLayout(const PartLayout& layout, pb::PartHandoff* out) {
   out->set_split_names(std::string(layout.split.names.view()));
   out->set_split_changed(layout.split.changed);
   out->set_split_nonfinite(layout.split.nonfinite);
+  out->set_split_unknown(layout.split.unknown);
 }
 
 absl::Status DecodeSplit(const pb::PartHandoff& in, SplitLeaves* split) {
@@ -56,7 +57,8 @@ absl::Status DecodeSplit(const pb::PartHandoff& in, SplitLeaves* split) {
       in.split_names().size() != named * base::kDigestBytes) {
     return HandoffFault("its leaves among others have no names");
   }
-  for (const std::string* bits : {&in.split_changed(), &in.split_nonfinite()}) {
+  for (const std::string* bits :
+       {&in.split_changed(), &in.split_nonfinite(), &in.split_unknown()}) {
     if (bits->empty()) continue;
     const std::size_t most = (std::size_t{in.split()} + 7) / 8;
     const auto last = static_cast<unsigned char>(bits->back());
@@ -71,6 +73,7 @@ absl::Status DecodeSplit(const pb::PartHandoff& in, SplitLeaves* split) {
   split->names = base::Digest::FromBytes(in.split_names());
   split->changed = in.split_changed();
   split->nonfinite = in.split_nonfinite();
+  split->unknown = in.split_unknown();
   return absl::OkStatus();
 }
 

@@ -38,6 +38,7 @@ struct SplitLeaves {
   // last byte is not zero.
   std::string changed;
   std::string nonfinite;  // Has a NaN or an Inf here.
+  std::string unknown;    // Of which that is not known here.
 
   friend bool operator==(const SplitLeaves&, const SplitLeaves&) = default;
 };

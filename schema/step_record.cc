@@ -130,6 +130,7 @@ void EncodeFields(const StepRecord& record, pb::StepRecord* out) {
   out->set_nan_count(record.nan_count);
   out->set_inf_count(record.inf_count);
   out->set_nonfinite_leaves(record.nonfinite_leaves);
+  out->set_unknown_leaves(record.unknown_leaves);
   out->set_digest(record.digest.view().data(), kDigestBytes);
   out->set_saved_by(record.saved_by);
   out->set_note(record.note);
@@ -162,7 +163,8 @@ std::string StepFault(const StepRecord& record,
     return "the name of the engine is too long";
   }
   if (record.changed_leaves > record.leaf_count ||
-      record.nonfinite_leaves > record.leaf_count) {
+      record.nonfinite_leaves > record.leaf_count ||
+      record.unknown_leaves > record.leaf_count) {
     return "more leaves of one sort than leaves";
   }
   if (!encoded.has_value() ||
@@ -340,6 +342,7 @@ absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes) {
   record.nan_count = in.nan_count();
   record.inf_count = in.inf_count();
   record.nonfinite_leaves = in.nonfinite_leaves();
+  record.unknown_leaves = in.unknown_leaves();
   record.digest = base::Digest::FromBytes(in.digest());
   record.saved_by = in.saved_by();
   record.note = in.note();

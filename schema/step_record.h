@@ -57,6 +57,9 @@ struct StepRecord {
   std::uint64_t nan_count = 0;  // Over all leaves.
   std::uint64_t inf_count = 0;
   std::uint64_t nonfinite_leaves = 0;
+  // Of which that is not known, as their statistics were not recorded. Steps of
+  // engines that did not count them have 0.
+  std::uint64_t unknown_leaves = 0;
 
   // Over the digests of its parts, in order: of each, over its tree and the
   // ValueDigest() of each leaf.

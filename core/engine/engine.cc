@@ -241,8 +241,10 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   database_ = std::move(database);
   far_rows_->Begin(database_.get(), store_.uuid);
   kv_options_ = kv_options;
+  // A reader saves nothing.
   retention_ =
-      std::make_unique<Retention>(database_.get(), &catalog_, arena_.get());
+      std::make_unique<Retention>(database_.get(), &catalog_, arena_.get(),
+                                  options_.statistics || options_.read_only);
   CommitContext commits;
   commits.check_writable = [this] { return CheckWritable(); };
   commits.database = database_.get();

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "ckptree/policy.h"
+#include "core/policy/retention.h"
 #include "core/process/clock.h"
 #include "schema/limits.h"
 
@@ -85,9 +86,11 @@ absl::Status CheckOptions(const StoreOptions& options) {
         "durable, take_over, remote_timeout, remote_grace and local_keep are "
         "of a remote, and there is none: set remote, or leave them out");
   }
-  return options.local_keep.has_value()
-             ? CheckLocalKeep(*options.local_keep, options.remote_grace)
-             : absl::OkStatus();
+  if (!options.local_keep.has_value()) return absl::OkStatus();
+  CKPTREE_RETURN_IF_ERROR(
+      CheckLocalKeep(*options.local_keep, options.remote_grace));
+  return CheckHealthIsKnown("local_keep", *options.local_keep,
+                            options.statistics);
 }
 
 StoreOptions WithoutRemote(StoreOptions options) {

@@ -23,6 +23,7 @@ absl::StatusOr<PolicyReport> PreviewPolicy(
   if (policy.has_value()) {
     CKPTREE_RETURN_IF_ERROR(Check(*policy));
     CKPTREE_RETURN_IF_ERROR(CheckKeepsSome(*policy));
+    CKPTREE_RETURN_IF_ERROR(engine->retention().CheckHealth(*policy));
     wanted = *policy;
   } else {
     PolicyInfo info = engine->retention().Of(number);

@@ -419,6 +419,8 @@ class Verifier {
       now.leaf_count = totals.leaves;
       now.changed_leaves = totals.changed;
       now.nonfinite_leaves = totals.nonfinite;
+      // Engines that did not count them left 0.
+      now.unknown_leaves = said.unknown_leaves == 0 ? 0 : totals.unknown;
       return now == said;
     };
     // Older steps of several parts count a leaf in each that has it.

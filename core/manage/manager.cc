@@ -18,6 +18,7 @@
 #include "core/manage/manager_impl.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
+#include "core/version/step_health.h"
 
 namespace ckptree {
 namespace {
@@ -25,11 +26,12 @@ namespace {
 using Begun = internal::BegunSave;
 
 Begun BegunOf(const StepInfo& info) {
-  return {info.step, info.begun, info.metrics};
+  return {info.step, info.begun, info.metrics, internal::IsHealthy(info)};
 }
 
 Begun BegunOf(const internal::Save& save) {
-  return {save.step, absl::FromUnixNanos(save.begun_ns), save.metrics};
+  return {save.step, absl::FromUnixNanos(save.begun_ns), save.metrics,
+          /*healthy=*/false};
 }
 
 absl::Status GoesOn(std::int64_t step) {

@@ -40,9 +40,10 @@ struct BegunSave {
   std::int64_t step = 0;
   absl::Time time;
   std::vector<std::pair<std::string, double>> metrics;
+  bool healthy = false;  // As is known once it is committed.
 
   PolicyStep AsPolicyStep() const {
-    return {.step = step, .time = time, .metrics = metrics};
+    return {.step = step, .time = time, .metrics = metrics, .healthy = healthy};
   }
 };
 

@@ -116,6 +116,8 @@ absl::Status CheckManagerOptions(const ManagerOptions& options) {
     // A reader sets none.
     if (!options.store.read_only) {
       CKPTREE_RETURN_IF_ERROR(CheckKeepsSome(*policy));
+      CKPTREE_RETURN_IF_ERROR(CheckHealthIsKnown("preservation", *policy,
+                                                 options.store.statistics));
     }
   }
   return absl::OkStatus();

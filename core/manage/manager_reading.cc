@@ -118,7 +118,7 @@ absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::BestStep()
     step.step = info.step;
     step.time = info.begun;
     step.metrics = info.metrics;
-    step.healthy = internal::IsHealthy(info.nonfinite_leaves, info.metrics);
+    step.healthy = internal::IsHealthy(info);
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<double> value,
                              MetricOf(*rule, step));
     if (!value.has_value()) continue;

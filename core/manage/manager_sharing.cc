@@ -151,6 +151,11 @@ absl::Status CheckpointManager::Impl::SetUp() {
       policy.has_value()) {
     CKPTREE_RETURN_IF_ERROR(ckptree::Check(*policy));
     CKPTREE_RETURN_IF_ERROR(internal::CheckKeepsSome(*policy));
+    CKPTREE_RETURN_IF_ERROR(internal::CheckHealthIsKnown(
+        "preservation", *policy, engine().options().statistics));
+  } else if (!known.from_program) {
+    // What other options brought gives way to none; this one stays.
+    CKPTREE_RETURN_IF_ERROR(engine().retention().CheckHealth(known.policy));
   }
   found = {nullptr, known.text, known.from_program};
   if (options.metadata.empty()) return absl::OkStatus();

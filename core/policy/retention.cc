@@ -123,7 +123,26 @@ struct KeepsNothing {
   }
 };
 
+bool AsksHealth(const Preservation& policy) {
+  const auto any = [](const std::vector<Preservation>& parts) {
+    return std::any_of(parts.begin(), parts.end(), AsksHealth);
+  };
+  if (const auto* of = std::get_if<AnyOf>(&policy.rule())) return any(of->of);
+  if (const auto* of = std::get_if<AllOf>(&policy.rule())) return any(of->of);
+  return std::holds_alternative<Healthy>(policy.rule());
+}
+
 }  // namespace
+
+absl::Status CheckHealthIsKnown(std::string_view name,
+                                const Preservation& policy, bool statistics) {
+  if (statistics || !AsksHealth(policy)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s '%s' asks which steps are healthy, and the store is opened with "
+      "statistics off, without which that is not known of what is saved: set "
+      "statistics, or leave healthy out of the policy",
+      name, Text(policy)));
+}
 
 absl::Status CheckKeepsSome(const Preservation& policy) {
   const std::string rule = std::visit(KeepsNothing(), policy.rule());
@@ -140,7 +159,7 @@ PolicyStep PolicyStepOf(const schema::StepRecord& record) {
   step.step = record.step;
   step.time = absl::FromUnixNanos(record.begun_ns);
   step.metrics = record.metrics;
-  step.healthy = IsHealthy(record.nonfinite_leaves, record.metrics);
+  step.healthy = IsHealthy(record);
   return step;
 }
 
@@ -175,6 +194,9 @@ PolicyInfo Retention::Of(std::uint32_t branch) const {
     info.applicable = absl::FailedPreconditionError(absl::StrFormat(
         "the policy asks function '%s', which this program does not have",
         name));
+  }
+  if (const absl::Status known = CheckHealth(info.policy); !known.ok()) {
+    info.applicable = absl::FailedPreconditionError(known.message());
   }
   if (const std::string damage = catalog_.damage();
       !damage.empty() && info.applicable.ok()) {

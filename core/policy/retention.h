@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,12 +35,26 @@ PolicyStep PolicyStepOf(const schema::StepRecord& record);
 // the newest step, which stays in any case. To be asked where one is set.
 absl::Status CheckKeepsSome(const Preservation& policy);
 
+// kInvalidArgument, naming both: the rule is of health, which is not known of
+// what is saved without `statistics`. `name`: the option that has it.
+absl::Status CheckHealthIsKnown(std::string_view name,
+                                const Preservation& policy, bool statistics);
+
 // Thread-safe.
 class Retention {
  public:
+  // `statistics`: false where saves record none.
   Retention(const kv::Database* database, const Catalog* catalog,
-            tbb::task_arena* arena)
-      : database_(*database), catalog_(*catalog), arena_(*arena) {}
+            tbb::task_arena* arena, bool statistics)
+      : database_(*database),
+        catalog_(*catalog),
+        arena_(*arena),
+        statistics_(statistics) {}
+
+  // CheckHealthIsKnown() of a policy of this store.
+  absl::Status CheckHealth(const Preservation& policy) const {
+    return CheckHealthIsKnown("the policy", policy, statistics_);
+  }
 
   // The branch's policy is stored; its functions stand behind its text from now
   // on.
@@ -83,6 +98,7 @@ class Retention {
   const kv::Database& database_;
   const Catalog& catalog_;
   tbb::task_arena& arena_;
+  const bool statistics_;
   mutable absl::Mutex mu_;
   // By branch and text. What was parsed once, or came with functions.
   mutable std::map<std::pair<std::uint32_t, std::string>, Preservation> known_

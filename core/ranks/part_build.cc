@@ -151,6 +151,7 @@ absl::StatusOr<PartResult> ResultOf(const schema::PartHandoff& handoff,
   result.nan_count = record.nan_count;
   result.inf_count = record.inf_count;
   result.nonfinite_leaves = record.nonfinite_leaves;
+  result.unknown_leaves = record.unknown_leaves;
   result.digest = record.digest;
   result.whole = record.base == 0;
   result.layout = handoff.layout;
@@ -326,6 +327,7 @@ absl::StatusOr<std::string> HandOver(
   record.nan_count = part.nan_count;
   record.inf_count = part.inf_count;
   record.nonfinite_leaves = part.nonfinite_leaves;
+  record.unknown_leaves = part.unknown_leaves;
   record.digest = part.digest;
   handoff.dead.prev = plan.base;
   if (!part.dead.empty()) {

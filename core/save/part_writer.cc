@@ -357,6 +357,10 @@ class PartWriter {
                                        : base_->since(leaves_[i].base);
       added.byte_length = content_.leaves[i].byte_length;
       added.record_bytes = fresh->record_bytes;
+      // Its record has just been made: with the statistics of all or of none.
+      added.unknown =
+          !task_.statistics && MayBeNonfinite(content_.leaves[i].entry(),
+                                              content_.leaves[i].byte_length);
       if (fresh->more != kNoMore) {
         const auto f = static_cast<std::size_t>(fresh - fresh_.begin());
         const MoreOfLeaf& more =
@@ -398,15 +402,18 @@ class PartWriter {
     auto no_number = next.nonfinite().begin();
     for (std::uint32_t i = 0; i < leaves_.size(); ++i) {
       digest.Update(next.value(i).view());
-      const bool nonfinite =
+      LeafMarks marks;
+      marks.changed = leaves_[i].changed;
+      marks.nonfinite =
           no_number != next.nonfinite().end() && no_number->ordinal == i;
-      if (nonfinite) {
+      marks.unknown = next.is_unknown(i);
+      if (marks.nonfinite) {
         result->nan_count += no_number->nan;
         result->inf_count += no_number->inf;
         ++no_number;
       }
       if (!task_.among_others) {
-        own.Add(leaves_[i].changed, nonfinite);
+        own.Add(marks);
         continue;
       }
       const SourceLeaf& leaf = content_.leaves[i];
@@ -414,10 +421,10 @@ class PartWriter {
       for (const SourceBox& box : leaf.boxes()) boxes.push_back(*box.box);
       switch (ShareOf(leaf.entry(), boxes)) {
         case Share::kAll:
-          own.Add(leaves_[i].changed, nonfinite);
+          own.Add(marks);
           break;
         case Share::kSome:
-          split.Add(leaf.path, leaves_[i].changed, nonfinite);
+          split.Add(leaf.path, marks);
           break;
         case Share::kNothing:
           break;
@@ -427,6 +434,7 @@ class PartWriter {
     result->leaf_count = own.leaves;
     result->changed_leaves = own.changed;
     result->nonfinite_leaves = own.nonfinite;
+    result->unknown_leaves = own.unknown;
     if (!task_.among_others) return;
     result->layout = Layout();
     result->layout.split = std::move(split).Finish();

@@ -46,6 +46,7 @@ struct PartResult {
   std::uint64_t nan_count = 0;
   std::uint64_t inf_count = 0;
   std::uint64_t nonfinite_leaves = 0;
+  std::uint64_t unknown_leaves = 0;
   // Over the tree's digest and every leaf's value digest in order.
   base::Digest digest;
 

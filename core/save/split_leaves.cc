@@ -49,12 +49,12 @@ struct Alike {
   std::uint32_t count = 0;
   std::string changed;  // On any of them.
   std::string nonfinite;
+  std::string unknown;
 };
 
 struct NamedLeaf {
   std::uint64_t name = 0;
-  bool changed = false;
-  bool nonfinite = false;
+  LeafMarks marks;
 };
 
 }  // namespace
@@ -86,9 +86,10 @@ base::Digest DigestOfNames(const SplitNames& names) {
   return base::DigestOf(bytes);
 }
 
-void SplitWriter::Add(std::string_view path, bool changed, bool nonfinite) {
-  if (changed) SetBit(names_.size(), &split_.changed);
-  if (nonfinite) SetBit(names_.size(), &split_.nonfinite);
+void SplitWriter::Add(std::string_view path, const LeafMarks& marks) {
+  if (marks.changed) SetBit(names_.size(), &split_.changed);
+  if (marks.nonfinite) SetBit(names_.size(), &split_.nonfinite);
+  if (marks.unknown) SetBit(names_.size(), &split_.unknown);
   names_.push_back(base::ChecksumOf(path));
 }
 
@@ -122,6 +123,7 @@ absl::StatusOr<LeafTotals> CountSplit(
     }
     Unite(part.changed, &alike.changed);
     Unite(part.nonfinite, &alike.nonfinite);
+    Unite(part.unknown, &alike.unknown);
   }
   LeafTotals totals;
   if (all.size() == 1) {
@@ -129,6 +131,7 @@ absl::StatusOr<LeafTotals> CountSplit(
     totals.leaves = alike.count;
     totals.changed = CountBits(alike.changed);
     totals.nonfinite = CountBits(alike.nonfinite);
+    totals.unknown = CountBits(alike.unknown);
     return totals;
   }
   std::vector<NamedLeaf> leaves;
@@ -137,8 +140,9 @@ absl::StatusOr<LeafTotals> CountSplit(
                              names_of(alike.first));
     if (names->size() != alike.count) return differ();
     for (std::size_t i = 0; i < names->size(); ++i) {
-      leaves.push_back(
-          {(*names)[i], BitAt(alike.changed, i), BitAt(alike.nonfinite, i)});
+      leaves.push_back({(*names)[i],
+                        {BitAt(alike.changed, i), BitAt(alike.nonfinite, i),
+                         BitAt(alike.unknown, i)}});
     }
   }
   std::sort(
@@ -147,10 +151,9 @@ absl::StatusOr<LeafTotals> CountSplit(
   for (std::size_t i = 0; i < leaves.size();) {
     NamedLeaf leaf = leaves[i];
     for (++i; i < leaves.size() && leaves[i].name == leaf.name; ++i) {
-      leaf.changed |= leaves[i].changed;
-      leaf.nonfinite |= leaves[i].nonfinite;
+      leaf.marks |= leaves[i].marks;
     }
-    totals.Add(leaf.changed, leaf.nonfinite);
+    totals.Add(leaf.marks);
   }
   return totals;
 }

@@ -32,7 +32,7 @@ base::Digest DigestOfNames(const SplitNames& names);
 // Puts together what a part says of them; in tree order.
 class SplitWriter {
  public:
-  void Add(std::string_view path, bool changed, bool nonfinite);
+  void Add(std::string_view path, const LeafMarks& marks);
   schema::SplitLeaves Finish() &&;
 
  private:

@@ -138,12 +138,14 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
     record->nan_count += part.nan_count;
     record->inf_count += part.inf_count;
     record->nonfinite_leaves += part.nonfinite_leaves;
+    record->unknown_leaves += part.unknown_leaves;
     digests.push_back(part.digest);
     if (part.origin.has_value()) meta.origins.push_back(*part.origin);
   }
   record->leaf_count += attempt->split.leaves;
   record->changed_leaves += attempt->split.changed;
   record->nonfinite_leaves += attempt->split.nonfinite;
+  record->unknown_leaves += attempt->split.unknown;
   record->digest = StepDigest(digests);
   CKPTREE_RETURN_IF_ERROR(AddLostParts(*attempt, &dead));
   schema::PlaceParts(record.get(), &meta);

@@ -5,17 +5,25 @@
 #include <algorithm>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 
 #include "absl/functional/function_ref.h"
 
 namespace ckptree::internal {
 namespace {
 
-bool IsNonfinite(const schema::LeafRecord& record) {
-  return std::any_of(
+// None of a leaf that is lost.
+LeafMarks MarksOf(const schema::TreeEntry& entry, const BaseLeaf* leaf,
+                  std::uint64_t version) {
+  if (leaf == nullptr) return {};
+  const schema::LeafRecord& record = leaf->record;
+  LeafMarks marks;
+  marks.changed = record.since_version == version;
+  marks.nonfinite = std::any_of(
       record.statistics.begin(), record.statistics.end(),
       [](const Statistics& part) { return part.nan + part.inf > 0; });
+  marks.unknown =
+      record.statistics.empty() && MayBeNonfinite(entry, record.byte_length);
+  return marks;
 }
 
 void ForEachLeaf(
@@ -34,39 +42,33 @@ void ForEachLeaf(
 LeafTotals CountLeaves(const LoadedParts& parts, std::uint64_t version) {
   if (parts.size() == 1) return CountLeavesByPart(parts, version);
   LeafTotals totals;
-  // Changed and nonfinite, of those that other parts may have, too.
-  std::unordered_map<std::string_view, std::pair<bool, bool>> split;
+  // Those that other parts may have, too.
+  std::unordered_map<std::string_view, LeafMarks> split;
   ForEachLeaf(parts, [&](const schema::TreeEntry& entry, const BaseLeaf* leaf) {
     if (leaf == nullptr) {
       split.try_emplace(entry.path);
       return;
     }
-    const schema::LeafRecord& record = leaf->record;
-    const bool changed = record.since_version == version;
-    const bool nonfinite = IsNonfinite(record);
-    switch (ShareOf(entry, record.boxes)) {
+    const LeafMarks marks = MarksOf(entry, leaf, version);
+    switch (ShareOf(entry, leaf->record.boxes)) {
       case Share::kAll:
-        totals.Add(changed, nonfinite);
+        totals.Add(marks);
         break;
-      case Share::kSome: {
-        auto& [any_changed, any_nonfinite] = split[entry.path];
-        any_changed |= changed;
-        any_nonfinite |= nonfinite;
+      case Share::kSome:
+        split[entry.path] |= marks;
         break;
-      }
       case Share::kNothing:
         break;
     }
   });
-  for (const auto& [path, of] : split) totals.Add(of.first, of.second);
+  for (const auto& [path, marks] : split) totals.Add(marks);
   return totals;
 }
 
 LeafTotals CountLeavesByPart(const LoadedParts& parts, std::uint64_t version) {
   LeafTotals totals;
-  ForEachLeaf(parts, [&](const schema::TreeEntry&, const BaseLeaf* leaf) {
-    totals.Add(leaf != nullptr && leaf->record.since_version == version,
-               leaf != nullptr && IsNonfinite(leaf->record));
+  ForEachLeaf(parts, [&](const schema::TreeEntry& entry, const BaseLeaf* leaf) {
+    totals.Add(MarksOf(entry, leaf, version));
   });
   return totals;
 }

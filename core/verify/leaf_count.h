@@ -17,7 +17,7 @@ namespace ckptree::internal {
 using LoadedParts = std::map<std::uint16_t, std::shared_ptr<const BasePart>>;
 
 // Each leaf once, however many parts have boxes of it. One that is lost (null)
-// counts as neither changed nor nonfinite.
+// counts as none of the rest.
 LeafTotals CountLeaves(const LoadedParts& parts, std::uint64_t version);
 
 // A leaf once for each part that has it in its tree.

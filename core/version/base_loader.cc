@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "core/version/block_payload.h"
 #include "core/version/leaf_reader.h"
+#include "core/version/leaf_share.h"
 #include "core/version/open_check.h"
 #include "core/version/row_scan.h"
 #include "core/version/step_tree.h"
@@ -44,6 +45,8 @@ CompactPartBuilder::NewLeaf NewLeafOf(const BaseLeaf& leaf,
     added.nan += statistics.nan;
     added.inf += statistics.inf;
   }
+  added.unknown =
+      record.statistics.empty() && MayBeNonfinite(entry, record.byte_length);
   const bool whole =
       record.boxes.empty() ||
       (record.boxes.size() == 1 && record.boxes[0].shape == entry.shape);

@@ -78,6 +78,7 @@ StepInfo PlainInfo(const schema::StepRecord& record) {
   info.nan_count = record.nan_count;
   info.inf_count = record.inf_count;
   info.nonfinite_leaves = record.nonfinite_leaves;
+  info.unknown_leaves = record.unknown_leaves;
   info.digest = record.digest.Hex();
   info.saved_by = record.saved_by;
   info.note = record.note;
@@ -406,18 +407,17 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
       found = it->second;
       break;
     }
-    case StepSelector::Kind::kHealthy:
+    case StepSelector::Kind::kHealthy: {
+      std::size_t unknown = 0;
       for (const auto& [step, record] : steps) {
-        if (IsHealthy(record->nonfinite_leaves, record->metrics)) {
-          found = record;
-        }
+        if (IsHealthy(*record)) found = record;
+        unknown += record->unknown_leaves > 0 ? 1 : 0;
       }
       if (found == nullptr) {
-        return absl::NotFoundError(absl::StrFormat(
-            "no step is without NaN and Inf, in arrays and metrics; %s",
-            KnownSteps(steps, selector.branch)));
+        return NoneIsHealthy(unknown, KnownSteps(steps, selector.branch));
       }
       break;
+    }
     case StepSelector::Kind::kBest: {
       double best = 0;
       for (const auto& [step, record] : steps) {

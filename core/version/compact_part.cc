@@ -106,7 +106,8 @@ schema::ChunkRef CompactPart::Reference(std::size_t ordinal,
 std::size_t CompactPart::MemoryBytes() const {
   std::size_t bytes = sizeof(*this) + HeldBytes(leaves_) + HeldBytes(since_) +
                       HeldBytes(blocks_) + HeldBytes(records_) +
-                      HeldBytes(nonfinite_) + HeldBytes(map_.runs());
+                      HeldBytes(nonfinite_) + unknown_.capacity() / 8 +
+                      HeldBytes(map_.runs());
   bytes += tree_->root.size() + HeldBytes(tree_->pages);
   for (const auto& [digest, page] : tree_->pages) bytes += page.capacity();
   return bytes;
@@ -180,6 +181,7 @@ void CompactPartBuilder::Keep(std::uint32_t ordinal, const MapRun& at) {
       AddNonfinite(found->nan, found->inf);
     }
   }
+  if (from_->is_unknown(ordinal)) AddUnknown();
   Append(leaf, at);
 }
 
@@ -204,6 +206,7 @@ void CompactPartBuilder::Add(NewLeaf added) {
     }
   }
   if (added.nan + added.inf > 0) AddNonfinite(added.nan, added.inf);
+  if (added.unknown) AddUnknown();
   part_->logical_bytes_ += added.byte_length;
   Append(leaf, added.at);
 }
@@ -211,6 +214,11 @@ void CompactPartBuilder::Add(NewLeaf added) {
 void CompactPartBuilder::AddNonfinite(std::uint64_t nan, std::uint64_t inf) {
   const auto ordinal = static_cast<std::uint32_t>(part_->leaves_.size());
   part_->nonfinite_.push_back({ordinal, nan, inf});
+}
+
+void CompactPartBuilder::AddUnknown() {
+  part_->unknown_.resize(part_->leaves_.size());
+  part_->unknown_.push_back(true);
 }
 
 void CompactPartBuilder::Append(const CompactPart::Leaf& leaf,
@@ -228,6 +236,7 @@ std::shared_ptr<const CompactPart> CompactPartBuilder::Finish(
   part_->blocks_.shrink_to_fit();
   part_->records_.shrink_to_fit();
   part_->nonfinite_.shrink_to_fit();
+  part_->unknown_.shrink_to_fit();
   return std::move(part_);
 }
 

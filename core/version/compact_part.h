@@ -92,6 +92,10 @@ class CompactPart {
   }
   // Ascending by ordinal; leaves without such elements are not there.
   const std::vector<Nonfinite>& nonfinite() const { return nonfinite_; }
+  // Whether it has a NaN or an Inf is not known: it has no statistics.
+  bool is_unknown(std::size_t ordinal) const {
+    return ordinal < unknown_.size() && unknown_[ordinal];
+  }
   std::uint32_t record_bytes(std::size_t ordinal) const {
     return leaves_[ordinal].record_bytes;
   }
@@ -126,6 +130,7 @@ class CompactPart {
   std::vector<PackBlock> blocks_;
   std::vector<std::shared_ptr<const schema::LeafRecord>> records_;
   std::vector<Nonfinite> nonfinite_;
+  std::vector<bool> unknown_;  // By ordinal, up to the last one that is.
   std::uint64_t logical_bytes_ = 0;
   std::uint64_t all_record_bytes_ = 0;
   std::uint64_t map_bytes_ = 0;
@@ -154,6 +159,7 @@ class CompactPartBuilder {
     std::uint32_t record_bytes = 0;
     std::uint64_t nan = 0;
     std::uint64_t inf = 0;
+    bool unknown = false;  // See CompactPart::is_unknown().
     // Of IsCompact() leaves that are not inline.
     const schema::ChunkRef* chunk = nullptr;
     // Of all that are not IsCompact().
@@ -172,6 +178,7 @@ class CompactPartBuilder {
   std::uint32_t BlockIndex(const CompactPart::PackBlock& block);
   // Of the leaf that comes next.
   void AddNonfinite(std::uint64_t nan, std::uint64_t inf);
+  void AddUnknown();
   void Append(const CompactPart::Leaf& leaf, const schema::MapRun& at);
 
   const CompactPart* const from_;

@@ -24,16 +24,36 @@ enum class Share {
 Share ShareOf(const schema::TreeEntry& entry,
               std::span<const schema::Box> boxes);
 
+// Whether an array of which `bytes` stand here may have a NaN or an Inf there:
+// its statistics alone say that it has none. False of what is no array.
+bool MayBeNonfinite(const schema::TreeEntry& entry, std::uint64_t bytes);
+
+// What is counted of a leaf, or of what a part has of it.
+struct LeafMarks {
+  bool changed = false;    // Against the base.
+  bool nonfinite = false;  // It has a NaN or an Inf.
+  bool unknown = false;    // That is not known: it has no statistics.
+
+  LeafMarks& operator|=(const LeafMarks& other) {
+    changed |= other.changed;
+    nonfinite |= other.nonfinite;
+    unknown |= other.unknown;
+    return *this;
+  }
+};
+
 // Each leaf once, however many parts have something of it.
 struct LeafTotals {
   std::uint64_t leaves = 0;
   std::uint64_t changed = 0;
   std::uint64_t nonfinite = 0;
+  std::uint64_t unknown = 0;
 
-  void Add(bool is_changed, bool is_nonfinite) {
+  void Add(const LeafMarks& leaf) {
     ++leaves;
-    changed += is_changed ? 1 : 0;
-    nonfinite += is_nonfinite ? 1 : 0;
+    changed += leaf.changed ? 1 : 0;
+    nonfinite += leaf.nonfinite ? 1 : 0;
+    unknown += leaf.unknown ? 1 : 0;
   }
 };
 

@@ -6,20 +6,38 @@
 #define CKPTREE_CORE_VERSION_STEP_HEALTH_H_
 
 #include <cmath>
-#include <cstdint>
+#include <cstddef>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
 
 namespace ckptree::internal {
 
-// No array has a NaN or an Inf, and no metric is one: a run whose loss is
-// infinite has diverged whatever its arrays hold. `metrics` are pairs of name
-// and value.
-template <typename Metrics>
-bool IsHealthy(std::uint64_t nonfinite_leaves, const Metrics& metrics) {
-  if (nonfinite_leaves != 0) return false;
-  for (const auto& [name, value] : metrics) {
+// No array has a NaN or an Inf, which is known of each, and no metric is one: a
+// run whose loss is infinite has diverged whatever its arrays hold. `step`: a
+// StepInfo, or the record of a step.
+template <typename Step>
+bool IsHealthy(const Step& step) {
+  if (step.nonfinite_leaves != 0 || step.unknown_leaves != 0) return false;
+  for (const auto& [name, value] : step.metrics) {
     if (!std::isfinite(value)) return false;
   }
   return true;
+}
+
+// kNotFound: none of the steps is healthy, and of `unknown` of them that is not
+// known. `steps` says which there are.
+inline absl::Status NoneIsHealthy(std::size_t unknown, std::string_view steps) {
+  if (unknown == 0) {
+    return absl::NotFoundError(absl::StrFormat(
+        "no step is without NaN and Inf, in arrays and metrics; %s", steps));
+  }
+  return absl::NotFoundError(absl::StrFormat(
+      "no step is known to be without NaN and Inf, in arrays and metrics: of "
+      "%d steps statistics were not recorded, as they were saved with "
+      "statistics off; name a step by its number; %s",
+      unknown, steps));
 }
 
 }  // namespace ckptree::internal

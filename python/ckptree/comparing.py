@@ -59,7 +59,8 @@ class Comparing(Holding):
 
         With a `statistic` ("l2", "mean", ..., or "value" of numbers) `name` is
         a glob, and the result has for each leaf that matches the steps, and
-        the statistic in each.
+        the statistic in each: of the steps in which the leaf has statistics.
+        What was saved with statistics=False has none, but for "value".
 
         Reads records, no arrays. Ctrl-C stops it.
 

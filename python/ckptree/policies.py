@@ -413,7 +413,8 @@ class Best(Policy):
 @checked({"n": optional(COUNT)})
 class Healthy(Policy):
     """The last `n` steps without NaN and Inf. Without `n` the last one, but
-    joined by `&` every one.
+    joined by `&` every one. A step that was saved with statistics=False is
+    none of them, and a store that is opened so refuses the policy.
 
     Parameters
     ----------

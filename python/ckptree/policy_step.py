@@ -75,7 +75,8 @@ class PolicyStep(NamedTuple):
     step: int
     time: float = 0  # When its save began; seconds since 1970 UTC.
     metrics: Mapping[str, float] = {}
-    healthy: bool = True  # Neither NaN nor Inf in any array.
+    # Neither NaN nor Inf in arrays and metrics; False where not known.
+    healthy: bool = True
 
 
 # Where users have it from, and pickles look for it.

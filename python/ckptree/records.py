@@ -13,6 +13,8 @@ takes as they are. Times are nanoseconds since 1970 UTC, sizes bytes.
 # Annotations are types here, not text: a named tuple compiles each text, which
 # takes as long as the rest of these classes.
 
+from math import isfinite
+
 from ckptree.hints import TYPE_CHECKING, Any, NamedTuple
 from ckptree.table import Table
 
@@ -43,6 +45,22 @@ class StepInfo(NamedTuple):
     digest: str  # Over all names and values.
     saved_by: str
     note: str
+    # Float and complex arrays that were saved with statistics=False.
+    unknown_leaves: int
+
+    @property
+    def healthy(self) -> bool:
+        """Without NaN and Inf in its arrays and metrics, as "healthy" and
+        policies have it. False where that is not known: of arrays that were
+        saved with statistics=False.
+
+        >>> with ckptree.Store(tmp / "healthy") as store:
+        ...     _ = store.save(1, {"w": [0.5]}, metrics={"loss": 2}).result()
+        ...     store.step_info(1).healthy
+        True
+        """
+        unfit = self.nonfinite_leaves + self.unknown_leaves
+        return unfit == 0 and all(map(isfinite, self.metrics.values()))
 
 
 class LeafStats(NamedTuple):

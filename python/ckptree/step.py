@@ -246,7 +246,8 @@ class Step(Mapping[str, Leaf]):
         -------
         Table of StatsRow
             pandas.DataFrame() takes it. Without arrays that have no
-            statistics.
+            statistics: those saved with statistics=False.
+            StepInfo.unknown_leaves says how many of floats there are.
 
         Examples
         --------

@@ -96,7 +96,9 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
     collect_bytes_per_second : int
         What that reads at most, to write files again; 0: no bound.
     statistics : bool
-        Record NaN, mean, norm, ... of every array.
+        Record NaN, mean, norm, ... of every array. Without them it is not
+        known whether a step is healthy: "healthy" does not choose it, and
+        policies that ask for health are refused.
     permissions : int
         The most bits that files may have, less what the umask takes; 0o600:
         the owner's alone.

@@ -95,7 +95,8 @@ Record ToDict(const StepInfo& info) {
              "staged_ns", absl::ToUnixNanos(info.staged))(
              "committed_ns", absl::ToUnixNanos(info.committed))(
              "version", info.version)("base", info.base)("digest", info.digest)(
-             "saved_by", info.saved_by)("note", info.note)
+             "saved_by", info.saved_by)("note", info.note)("unknown_leaves",
+                                                           info.unknown_leaves)
       .Take();
 }
 

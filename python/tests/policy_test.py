@@ -343,6 +343,37 @@ def test_healthy_selects(store):
     assert store["healthy"].step == 1
 
 
+def test_health_that_is_not_known_is_not_healthy(tmp_path):
+    path = tmp_path / "s"
+    with ckptree.Store(path) as store:
+        store.save(1, {"w": np.ones(5)}).result(timeout=60)
+    with ckptree.Store(path, statistics=False) as store:
+        store.save(2, {"w": np.full(5, np.nan)}).result(timeout=60)
+        assert store["healthy"].step == 1
+        assert [store.step_info(n).healthy for n in (1, 2)] == [True, False]
+        assert store.step_info(2).unknown_leaves == 1
+        assert len(store[2].stats()) == 0
+        for ask in store.set_policy, store.preview_policy:
+            with pytest.raises(ValueError, match="statistics off"):
+                ask(ckptree.Latest(2) | ckptree.Healthy())
+    # The leaf is unchanged, and still nothing is known of it.
+    with ckptree.Store(path) as store:
+        store.save(3, {"w": np.full(5, np.nan)}).result(timeout=60)
+        assert store.step_info(3).unknown_leaves == 1
+        assert store["healthy"].step == 1
+        store.delete(1)
+        with pytest.raises(KeyError, match="statistics were not recorded"):
+            store["healthy"]
+        store.set_policy(ckptree.Healthy())
+
+
+def test_a_manager_without_statistics_refuses_a_policy_of_health(tmp_path):
+    with pytest.raises(ValueError, match="preservation .*statistics"):
+        ckptree.CheckpointManager(
+            tmp_path / "m", statistics=False, preservation="healthy(1)"
+        )
+
+
 def test_metadata_of_the_run(store):
     assert store.metadata() is None
     store.set_metadata({"lr": 0.5, "by": ["me"]})

@@ -88,6 +88,91 @@ TEST_F(ManagerTest, RestoreFindsSteps) {  // CM-19, CM-20, CM-21
   EXPECT_EQ(manager_->OpenStep()->step(), 4);
 }
 
+TEST_F(ManagerTest, HealthIsNotAskedWithoutStatistics) {
+  ManagerOptions options;
+  options.store.statistics = false;
+  options.preservation = Preservation(Healthy{});
+  for (const bool again : {false, true}) {
+    const absl::Status status = Opening(options);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << again;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("preservation 'healthy(1)'"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("statistics"));
+    Open();
+  }
+  // Over a store that is open so, and of a policy that was set by hand.
+  const auto refuses = [this](const StoreOptions& how,
+                              const ManagerOptions& given) {
+    ASSERT_OK_AND_ASSIGN(const Store store, Store::Open(path(), how));
+    EXPECT_THAT(
+        std::string(CheckpointManager::Over(store, given).status().message()),
+        HasSubstr("statistics off"));
+  };
+  manager_.reset();
+  StoreOptions without = Quiet().store;
+  without.statistics = false;
+  ManagerOptions asking;
+  asking.preservation = Preservation(Healthy{});
+  refuses(without, asking);
+  {
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(path(), Quiet().store));
+    ASSERT_OK(store.SetPolicy(Healthy{}));
+  }
+  refuses(without, {});
+  options.preservation.reset();
+  EXPECT_THAT(std::string(Opening(options).message()),
+              HasSubstr("statistics off"));
+  options.store.read_only = true;
+  EXPECT_OK(Opening(options));
+  options.store.read_only = false;
+  options.preservation = Preservation(LatestN{2});
+  EXPECT_OK(Opening(options));
+}
+
+TEST_F(ManagerTest, DecisionsSeeTheHealthOfSteps) {
+  const auto fill = [](float value) {
+    return [value](StepBuilder& builder) {
+      builder.Put("x",
+                  {.dtype = DType::kFloat32, .shape = {1}, .data = &value});
+      return builder.status();
+    };
+  };
+  for (const bool statistics : {true, false}) {
+    std::vector<bool> healthy;
+    ManagerOptions options;
+    options.branch = statistics ? "" : "other";
+    options.store.statistics = statistics;
+    options.save_decision =
+        SaveDecision(CustomSave{[&healthy](const SaveQuestion& question) {
+          healthy.clear();
+          for (const PolicyStep& step : question.previous()) {
+            healthy.push_back(step.healthy);
+          }
+          if (question.latest.has_value()) {
+            EXPECT_EQ(question.latest->healthy, healthy.back());
+          }
+          return true;
+        }});
+    if (!statistics) {
+      manager_.reset();
+      ASSERT_OK_AND_ASSIGN(Store store, Store::Open(path(), Quiet().store));
+      ASSERT_OK(store.Fork(AtStep(1), "other"));
+    }
+    Open(options);
+    for (const std::int64_t step : {1, 2, 3}) {
+      const float value = step == 2 ? std::nanf("") : static_cast<float>(step);
+      if (step == 1 && !statistics) continue;
+      ASSERT_OK(manager_->Save(step, fill(value)));
+      ASSERT_OK(manager_->WaitUntilFinished(kLong));
+    }
+    ASSERT_OK(manager_->Save(4, fill(5)));
+    // A fork has no steps but its own.
+    EXPECT_EQ(healthy, statistics ? std::vector<bool>({true, false, true})
+                                  : std::vector<bool>({false, false}));
+    ASSERT_OK(manager_->WaitUntilFinished(kLong));
+  }
+}
+
 TEST_F(ManagerTest, ItemsAndMetadata) {  // CM-04, CM-05, CM-23, CM-24, CM-25
   Open();
   EXPECT_TRUE(Save(

@@ -118,6 +118,144 @@ TEST_F(RetentionTest, HealthyStaysWhileNewerOnesAreNot) {
               HasSubstr("no step is without NaN and Inf"));
 }
 
+// One array of one float, beside what has no NaN whatever its value.
+absl::Status SaveFloat(Store& store, std::int64_t step, float value) {
+  const std::int32_t whole = 7;
+  StepBuilder builder = store.Begin(step);
+  builder.Put("x", {.dtype = DType::kFloat32, .shape = {1}, .data = &value});
+  builder.Put("n", {.dtype = DType::kInt32, .shape = {1}, .data = &whole});
+  builder.Put("none", {.dtype = DType::kFloat32, .shape = {0}});
+  return std::move(builder).Commit().WaitCommitted(kLong);
+}
+
+StoreOptions WithoutStatistics(StoreOptions options) {
+  options.statistics = false;
+  return options;
+}
+
+TEST_F(RetentionTest, HealthThatIsNotKnownIsNotHealthy) {
+  const auto unknown = [this](std::int64_t step) {
+    return store_->Resolve(AtStep(step))->unknown_leaves;
+  };
+  ASSERT_OK(SaveFloat(*store_, 1, 1));
+  EXPECT_EQ(unknown(1), 0u);
+  Open(WithoutStatistics(Options()));
+  // What was counted before is known still.
+  ASSERT_OK(SaveFloat(*store_, 2, 1));
+  EXPECT_EQ(unknown(2), 0u);
+  ASSERT_OK(SaveFloat(*store_, 3, std::nanf("")));
+  ASSERT_OK(SaveFloat(*store_, 4, std::nanf("")));
+  EXPECT_EQ(unknown(3), 1u);
+  EXPECT_EQ(unknown(4), 1u);
+  EXPECT_EQ(store_->Resolve(LatestHealthy())->step, 2);
+  // It outlives the option, also where the base is read anew.
+  Open();
+  ASSERT_OK(SaveFloat(*store_, 5, std::nanf("")));
+  ASSERT_OK(SaveFloat(*store_, 6, std::nanf("")));
+  EXPECT_EQ(unknown(5), 1u);
+  EXPECT_EQ(unknown(6), 1u);
+  EXPECT_EQ(store_->Resolve(LatestHealthy())->step, 2);
+  // Until the value is another one.
+  ASSERT_OK(SaveFloat(*store_, 7, 3));
+  EXPECT_EQ(unknown(7), 0u);
+  EXPECT_EQ(store_->Resolve(LatestHealthy())->step, 7);
+  ASSERT_OK_AND_ASSIGN(const VerifyReport report,
+                       store_->Verify({.level = VerifyOptions::Level::kDeep}));
+  EXPECT_TRUE(report.findings.empty());
+  for (const std::int64_t step : {1, 2, 7}) ASSERT_OK(store_->Delete(step));
+  const std::string told(store_->Resolve(LatestHealthy()).status().message());
+  EXPECT_THAT(told, HasSubstr("of 4 steps statistics were not recorded"));
+}
+
+TEST_F(RetentionTest, OfTypesWithoutNanHealthIsAlwaysKnown) {
+  Open(WithoutStatistics(Options()));
+  const float value = 1;
+  for (const DType dtype : AllDTypes()) {
+    StepBuilder builder = store_->Begin(static_cast<std::int64_t>(dtype));
+    const Bytes bytes(16);
+    builder.Put("x", {.dtype = dtype, .shape = {1}, .data = bytes.data()});
+    builder.PutFloat("scalar", value);
+    ASSERT_OK(Commit(std::move(builder)));
+  }
+  ASSERT_OK_AND_ASSIGN(const std::vector<StepInfo> steps, store_->Steps());
+  for (const StepInfo& info : steps) {
+    const std::string name(Name(static_cast<DType>(info.step)));
+    const bool has_nan =
+        name.find("float") != name.npos || name.find("complex") != name.npos;
+    const bool is_small =
+        name.starts_with("float4") || name.starts_with("float6_");
+    EXPECT_EQ(info.unknown_leaves, has_nan && !is_small ? 1u : 0u) << name;
+  }
+}
+
+TEST_F(RetentionTest, UnknownStepsTakeNoPlaceOfHealthyOnes) {
+  ASSERT_OK(SaveFloat(*store_, 1, 1));
+  ASSERT_OK(SaveFloat(*store_, 2, 2));
+  Open(WithoutStatistics(Options()));
+  for (const std::int64_t step : {3, 4, 5}) {
+    ASSERT_OK(SaveFloat(*store_, step, std::nanf("")));
+  }
+  Open();
+  const auto kept = [this](const Preservation& policy) {
+    std::vector<std::int64_t> steps;
+    const absl::StatusOr<PolicyReport> report =
+        store_->PreviewPolicy("", policy);
+    EXPECT_OK(report);
+    if (!report.ok()) return steps;
+    for (const PolicyVerdict& verdict : report->steps) {
+      if (verdict.kept) steps.push_back(verdict.step);
+    }
+    return steps;
+  };
+  EXPECT_THAT(kept(Healthy{}), ElementsAre(2, 5));
+  EXPECT_THAT(kept(Healthy{2}), ElementsAre(1, 2, 5));
+  EXPECT_THAT(kept(LatestN{4} & Preservation(Healthy{}) | LatestN{1}),
+              ElementsAre(2, 5));
+  ASSERT_OK(store_->SetPolicy(Healthy{}));
+  ASSERT_OK(SaveFloat(*store_, 6, std::nanf("")));  // The value of step 5.
+  EXPECT_THAT(StepNumbers(), ElementsAre(2, 6));
+}
+
+TEST_F(RetentionTest, PoliciesOfHealthAreRefusedWithoutStatistics) {
+  const Preservation policies[] = {
+      Healthy{}, LatestN{2} | Preservation(Healthy{2}),
+      LatestN{2} | (LatestN{9} & Preservation(Healthy{}))};
+  const auto expect_refused = [](const absl::Status& status,
+                                 const Preservation& policy) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("statistics"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(Text(policy)));
+  };
+  ASSERT_OK(SaveFloat(*store_, 1, 1));
+  Open(WithoutStatistics(Options()));
+  for (const Preservation& policy : policies) {
+    expect_refused(store_->SetPolicy(policy), policy);
+    expect_refused(store_->PreviewPolicy("", policy).status(), policy);
+  }
+  EXPECT_OK(store_->SetPolicy(LatestN{2}));
+  // Who only reads makes no such step.
+  ASSERT_OK_AND_ASSIGN(
+      const Store reader,
+      Store::Open(path(), WithoutStatistics(ToRead(Options()))));
+  EXPECT_OK(reader.PreviewPolicy("", policies[0]));
+  // One that is there already removes nothing, and says why.
+  Open();
+  ASSERT_OK(store_->SetPolicy(policies[0]));
+  Open(WithoutStatistics(Options()));
+  EXPECT_EQ(store_->Policy()->applicable.code(),
+            absl::StatusCode::kFailedPrecondition);
+  for (const std::int64_t step : {2, 3}) {
+    const float value = std::nanf("");
+    StepBuilder builder = store_->Begin(step);
+    builder.Put("x", {.dtype = DType::kFloat32, .shape = {1}, .data = &value});
+    SaveHandle handle = std::move(builder).Commit();
+    ASSERT_OK(handle.WaitCommitted(kLong));
+    EXPECT_THAT(std::string(handle.PolicyProblem().message()),
+                HasSubstr("statistics off"));
+  }
+  EXPECT_THAT(StepNumbers(), ElementsAre(1, 2, 3));
+}
+
 TEST_F(RetentionTest, AFunctionThatFailsRemovesNothing) {
   int calls = 0;
   const auto with = [&](PreserveFn function) {

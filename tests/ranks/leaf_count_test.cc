@@ -127,6 +127,43 @@ TEST_F(RanksLeafCountTest, RanksThatShareOtherLeaves) {
   ExpectCounts(4, 4, 1, 3);
 }
 
+// Some of it is enough, on any of them.
+TEST_F(RanksLeafCountTest, LeavesOfUnknownHealthCountOnce) {
+  constexpr int kWorld = 4;
+  const auto pieces = [](int rank, float c) {
+    return std::vector<Piece>{{rank < 2 ? "a" : "b", 2 * (rank % 2), 2, 4, 1},
+                              {"c", 2 * rank, 2, 2 * kWorld, c},
+                              {"none", 0, 0, 0, 0},
+                              {"own" + std::to_string(rank), 0, 1, 1, 1}};
+  };
+  const auto run = [&](bool statistics, std::int64_t step, float changed) {
+    OnAll(kWorld, [&](int rank) {
+      RankOptions options = Options(rank, kWorld);
+      options.store.statistics = statistics;
+      absl::StatusOr<RankGroup> group =
+          RankGroup::Open(path(), std::move(options));
+      ASSERT_OK(group);
+      ASSERT_OK(
+          SavePieces(*group, step, pieces(rank, rank == 3 ? changed : 1)));
+      EXPECT_OK(group->Close());
+    });
+    absl::StatusOr<Store> store = Store::Open(path(), ToRead(QuietOptions()));
+    EXPECT_OK(store);
+    return store->Resolve(AtStep(step))->unknown_leaves;
+  };
+  EXPECT_EQ(run(true, 1, 1), 0u);
+  // "c", for its last two rows, and "own3", which leaves their block with them.
+  EXPECT_EQ(run(false, 2, 2), 2u);
+  EXPECT_EQ(run(true, 3, 2), 2u);
+  EXPECT_EQ(run(true, 4, 3), 0u);
+  EXPECT_EQ(run(false, 5, 4), 2u);
+  ExpectCounts(1, 9, 9, 0);
+  ExpectCounts(5, 9, 1, 0);
+  absl::StatusOr<Store> store = Store::Open(path(), ToRead(QuietOptions()));
+  ASSERT_OK(store);
+  EXPECT_EQ(store->Resolve(LatestHealthy())->step, 4);
+}
+
 // A rank that has an empty box has no leaf.
 TEST_F(RanksLeafCountTest, EmptyBoxesCountNothing) {
   InGroup(2, [&](RankGroup& group) {

@@ -161,7 +161,7 @@ TEST(RecordsTest, GoldenBytes) {
             "032414243a030008004a0302000252080000030300000303");
   // The longer ones by their digest.
   EXPECT_EQ(base::DigestOf(EncodeStepRecord(SampleStep())).Hex(),
-            "2a311922af3325ba225ffd0069df0aca");
+            "c1aa505eba863e5996140ecd672017a1");
   EXPECT_EQ(base::DigestOf(EncodeStepMeta(SampleMeta())).Hex(),
             "37008d609d3a35a2822ce661b3d41765");
   EXPECT_EQ(base::DigestOf(EncodeStepMeta(SampleMetaOfRanks())).Hex(),
@@ -185,7 +185,7 @@ TEST(RecordsTest, GoldenBytes) {
             "408a01010a920101069a010a6974206973206f70656ea20106612066696c65aa"
             "0107616e6f74686572aa010761207468697264");
   EXPECT_EQ(base::DigestOf(EncodePartHandoff(SampleHandoff())).Hex(),
-            "2288a9bafafcc3fc2fac52f1f12ce0da");
+            "edf53e0a3ede5a0f88f7934236b7a63c");
   EXPECT_EQ(base::DigestOf(EncodeTreeRoot(SampleRoot())).Hex(),
             "a74c37f71c7cb8b245b80b6b15042dd7");
   EXPECT_EQ(ValueDigest(SampleLeaf()).Hex(),
@@ -324,19 +324,39 @@ TEST(PartHandoffTest, RefusesBitsOfNoLeaf) {
   };
   const base::Digest names = base::DigestOf("names");
   EXPECT_TRUE(decoded({}).ok());
-  EXPECT_TRUE(decoded({8, names, "\x80", ""}).ok());
-  EXPECT_TRUE(decoded({9, names, std::string("\0\1", 2), "\x01"}).ok());
+  EXPECT_TRUE(decoded({8, names, "\x80", "", ""}).ok());
+  EXPECT_TRUE(decoded({9, names, std::string("\0\1", 2), "\x01", ""}).ok());
+  EXPECT_TRUE(decoded({8, names, "", "", "\x80"}).ok());
   for (const SplitLeaves& split :
-       std::vector<SplitLeaves>{{7, names, "\x80", ""},
-                                {9, names, "", std::string("\0\2", 2)},
-                                {8, names, "\x01\x01", ""},
-                                {8, names, "", std::string(1, '\0')},
-                                {kMaxLeaves + 1, names, "", ""}}) {
+       std::vector<SplitLeaves>{{7, names, "\x80", "", ""},
+                                {7, names, "", "", "\x80"},
+                                {9, names, "", std::string("\0\2", 2), ""},
+                                {8, names, "\x01\x01", "", ""},
+                                {8, names, "", std::string(1, '\0'), ""},
+                                {kMaxLeaves + 1, names, "", "", ""}}) {
     const absl::Status status = decoded(split);
     EXPECT_TRUE(absl::IsDataLoss(status));
     EXPECT_THAT(std::string(status.message()), HasSubstr("among others"))
         << split.count;
   }
+}
+
+// A field of its own: who does not know it reads the rest as it always was, and
+// its absence is a zero.
+TEST(StepRecordTest, LeavesOfUnknownHealthAreCountedAfterAllElse) {
+  StepRecord record = SampleStep();
+  const std::string counted = EncodeStepRecord(record);
+  EXPECT_EQ(DecodeStepRecord(counted)->unknown_leaves, 2u);
+  EXPECT_TRUE(counted.ends_with(std::string_view("\xa8\x01\x02", 3)));
+  record.unknown_leaves = 0;
+  const std::string uncounted = EncodeStepRecord(record);
+  EXPECT_EQ(uncounted.size() + 3, counted.size());
+  // As engines that did not count them wrote it.
+  EXPECT_EQ(base::DigestOf(uncounted).Hex(),
+            "2a311922af3325ba225ffd0069df0aca");
+  EXPECT_EQ(DecodeStepRecord(uncounted)->unknown_leaves, 0u);
+  record.unknown_leaves = record.leaf_count + 1;
+  EXPECT_FALSE(Validate(record).ok());
 }
 
 TEST(StepRecordTest, NonFiniteMetricsKeepTheirBits) {

@@ -99,6 +99,7 @@ inline StepRecord SampleStep() {
   record.nan_count = 3;
   record.inf_count = 1;
   record.nonfinite_leaves = 1;
+  record.unknown_leaves = 2;
   record.digest = base::DigestOf("step");
   record.saved_by = "0.1.0";
   record.note = "a note";
@@ -321,7 +322,8 @@ inline PartHandoff SampleHandoff() {
   handoff.layout.replicated = std::string(32, 'r');
   handoff.layout.names = {"a", "b"};
   handoff.layout.ties = {{"tie", "target"}};
-  handoff.layout.split = {11, base::DigestOf("names"), "\x81\x04", "\x02"};
+  handoff.layout.split = {11, base::DigestOf("names"), "\x81\x04", "\x02",
+                          "\x08"};
   return handoff;
 }
 

@@ -391,6 +391,52 @@ TEST_F(FindTest, AStepWithAMetricThatIsNoNumberIsNotHealthy) {
   ASSERT_OK(store.Close());
 }
 
+TEST_F(FindTest, LeavesWithoutStatisticsAreSaidToBeLeftOut) {
+  const std::string own = scratch_ / "unknown";
+  for (const bool statistics : {false, true}) {
+    ASSERT_OK_AND_ASSIGN(Store store,
+                         Store::Open(own, {.create_if_missing = true,
+                                           .statistics = statistics}));
+    // The second store has what the first left unknown, and one that is known.
+    for (const std::int64_t step : {statistics ? 3 : 1, statistics ? 4 : 2}) {
+      StepBuilder builder = store.Begin(step);
+      for (const char* name : {"a", "b", statistics ? "c" : "b2"}) {
+        const float value = std::nanf("");
+        builder.Put(name,
+                    {.dtype = DType::kFloat32, .shape = {1}, .data = &value});
+      }
+      ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+    }
+    ASSERT_OK(store.Close());
+  }
+  const auto find = [&](const std::string& condition,
+                        const std::string& range) {
+    return Run({"-C", own, "find", condition, range});
+  };
+  Result result = find("nan>0", "1..2");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("nothing found in 2 steps"));
+  EXPECT_THAT(result.err, HasSubstr("3 leaves have no statistics in 2 steps: "
+                                    "saved with statistics off"));
+  result = find("prev.l2>l2", "3..4");
+  EXPECT_THAT(result.err, HasSubstr("2 leaves have no statistics in 2 steps"));
+  result = find("nan>0", "..");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.out, HasSubstr("c "));
+  EXPECT_THAT(result.err,
+              HasSubstr("up to 3 leaves have no statistics in 4 steps"));
+  // What needs none is found of all.
+  EXPECT_THAT(find("bytes>0", "..").err, Not(HasSubstr("statistics")));
+  // Where all have them nothing is said.
+  EXPECT_THAT(Ask({"find", "nan>0"}).err, Not(HasSubstr("statistics")));
+  // Health is asked of what is known.
+  EXPECT_THAT(Run({"-C", own, "show", "2"}).out,
+              HasSubstr("NaN and Inf in 3 leaves: saved with statistics off"));
+  result = Run({"-C", own, "show", "healthy"});
+  EXPECT_NE(result.code, 0);
+  EXPECT_THAT(result.err, HasSubstr("of 4 steps statistics were not recorded"));
+}
+
 TEST_F(FindTest, TheDemoIsTheSameEachTime) {
   const std::string other = scratch_ / "other";
   ASSERT_EQ(Run({"demo", other}).code, 0);

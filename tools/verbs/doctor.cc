@@ -232,7 +232,10 @@ class Doctor {
       }
       std::uint64_t healthy = 0, all_healthy = 0;
       for (const StepInfo& info : steps_) {
-        if (info.branch != branch.name || info.nonfinite_leaves > 0) continue;
+        if (info.branch != branch.name || info.nonfinite_leaves > 0 ||
+            info.unknown_leaves > 0) {
+          continue;
+        }
         ++all_healthy;
         healthy += kept.contains(info.step) ? 1 : 0;
       }
@@ -270,7 +273,8 @@ class Doctor {
             ? absl::StrFormat("go on from step %d (`healthy`); `ckptree find "
                               "'nan>0 or inf>0'` says since when",
                               healthy->step)
-            : "no step is without; `ckptree find 'nan>0'` says since when");
+            : "no step is known to be without; `ckptree find 'nan>0'` says "
+              "since when");
   }
 
   // What killed programs and repairs left.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,6 +49,30 @@ void NoteMetricsOfThatName(Session& session,
   }
 }
 
+// An array without statistics has no such number: that it is not found says
+// nothing of its values then.
+void NoteLeavesWithoutStatistics(Session& session,
+                                 const std::vector<std::string>& names,
+                                 const std::vector<StepInfo>& steps) {
+  if (!std::ranges::any_of(names, IsStatistic)) return;
+  std::uint64_t most = 0;
+  bool differ = false;
+  std::size_t unknown = 0;
+  for (const StepInfo& info : steps) {
+    if (info.unknown_leaves == 0) continue;
+    differ = differ || (unknown > 0 && info.unknown_leaves != most);
+    most = std::max(most, info.unknown_leaves);
+    ++unknown;
+  }
+  if (unknown == 0) return;
+  session.Note(absl::StrFormat(
+      "%s%s no statistics in %s: saved with statistics off, so that nothing "
+      "is known of their values",
+      differ ? "up to " : "",
+      most == 1 ? "1 leaf has" : absl::StrFormat("%d leaves have", most),
+      CountText(unknown, "step", "steps")));
+}
+
 // What `prev` is in the first of `steps`: the range says which steps are asked,
 // not which one is before them.
 absl::StatusOr<std::optional<StepInfo>> StepBefore(
@@ -82,6 +107,7 @@ absl::StatusOr<int> RunFind(Session& session) {
                 session.arguments().Get("branch", ""));
   if (!steps.ok()) return steps.status();
   NoteMetricsOfThatName(session, condition->Names(), *steps);
+  NoteLeavesWithoutStatistics(session, condition->Names(), *steps);
   std::optional<StepInfo> earlier;
   const auto of_before = [](const std::string& name) {
     return name.starts_with(kBefore);

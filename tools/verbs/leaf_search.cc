@@ -22,6 +22,8 @@ constexpr std::string_view kLeafNames[] = {
     "key",  "kind", "dtype", "shape", "bytes", "since", "count", "l2",
     "mean", "std",  "min",   "max",   "nan",   "inf",   "zeros"};
 constexpr std::size_t kWithoutRecord = 4;
+// And these by its record alone, as others do by its statistics.
+constexpr std::size_t kWithoutStatistics = 6;
 // And of a step.
 constexpr std::string_view kStepNames[] = {
     "step",          "branch", "leaves", "new_bytes",
@@ -107,6 +109,12 @@ bool IsOwnName(std::string_view name) {
   return IsLeafName(name) ||
          std::find(std::begin(kStepNames), std::end(kStepNames), name) !=
              std::end(kStepNames);
+}
+
+bool IsStatistic(std::string_view name) {
+  if (name.starts_with(kBefore)) name.remove_prefix(kBefore.size());
+  return std::find(kLeafNames + kWithoutStatistics, std::end(kLeafNames),
+                   name) != std::end(kLeafNames);
 }
 
 // `info` is taken where it may be, else copied into what the leaf has already.

@@ -38,6 +38,9 @@ inline constexpr std::string_view kBefore = "prev.";
 // kBefore: a metric of that name is `metrics.NAME`.
 bool IsOwnName(std::string_view name);
 
+// True of what an array has by its statistics alone; kBefore may be before it.
+bool IsStatistic(std::string_view name);
+
 // A search through steps, the older first. A step is not opened where its own
 // record says that nothing in it can be found; of others only what differs from
 // the step before is read, where that is little. The first that is opened is

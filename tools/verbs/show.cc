@@ -151,6 +151,7 @@ Json StepJson(const StepInfo& info, const StepMetadata& metadata) {
           {"nan", info.nan_count},
           {"inf", info.inf_count},
           {"nonfinite_leaves", info.nonfinite_leaves},
+          {"unknown_leaves", info.unknown_leaves},
           {"digest", info.digest},
           {"saved_by", info.saved_by},
           {"note", info.note},
@@ -188,6 +189,12 @@ Sheet StepSheet(const StepInfo& info, const StepMetadata& metadata,
               absl::StrFormat(
                   "%d NaN and %d Inf in %s", info.nan_count, info.inf_count,
                   CountText(info.nonfinite_leaves, "leaf", "leaves")),
+              Tone::kBad);
+  }
+  if (info.unknown_leaves > 0) {
+    sheet.Add("not known",
+              absl::StrFormat("NaN and Inf in %s: saved with statistics off",
+                              CountText(info.unknown_leaves, "leaf", "leaves")),
               Tone::kBad);
   }
   for (const auto& [name, value] : info.metrics) {

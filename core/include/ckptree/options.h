@@ -141,6 +141,8 @@ struct StoreOptions {
   std::optional<Coding> coding = std::nullopt;
 
   // Record statistics (count, NaN, Inf, zeros, min, max, mean, L2) of arrays.
+  // Without them it is not known whether a step is healthy: the selector
+  // `healthy` does not choose it, and policies that ask for health are refused.
   bool statistics = true;
 
   // An object store that gets every commit, in their order, behind the disk:

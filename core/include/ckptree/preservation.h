@@ -43,7 +43,9 @@ struct CKPTREE_EXPORT PolicyStep {
   // When its save began, as stored: the same after every restart.
   absl::Time time = absl::UnixEpoch();
   std::span<const std::pair<std::string, double>> metrics = {};
-  bool healthy = true;  // Neither NaN nor Inf in any array.
+  // Neither NaN nor Inf in any array or metric. False also where that is not
+  // known: see StepInfo::unknown_leaves.
+  bool healthy = true;
 
   // Nothing where it has no such metric, or a NaN.
   std::optional<double> Metric(std::string_view name) const;
@@ -168,7 +170,9 @@ struct BestN {
 };
 
 // healthy, healthy(2): the last `n` steps without NaN and Inf in an array or a
-// metric. Without n: the last one; but in an AllOf every one.
+// metric. Without n: the last one; but in an AllOf every one. A step of which
+// that is not known does not count, and a store that is opened for writing with
+// StoreOptions::statistics off, which makes such steps, refuses the rule.
 struct Healthy {
   std::optional<std::int64_t> n = {};
 };

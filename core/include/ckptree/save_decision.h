@@ -31,8 +31,10 @@ namespace ckptree {
 
 // What a decision is made of: the step in question, and what was saved before.
 struct SaveQuestion {
-  PolicyStep step = {};                   // Its time: now.
-  std::optional<PolicyStep> latest = {};  // The last step before it.
+  // Its time: now. Nothing is known of its health.
+  PolicyStep step = {};
+  // The last step before it. While it is being saved it is not yet healthy.
+  std::optional<PolicyStep> latest = {};
   // All steps before it, for functions that ask. Null: none.
   std::function<std::vector<PolicyStep>()> previous = {};
   bool saving_in_progress = false;

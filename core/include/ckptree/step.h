@@ -75,6 +75,10 @@ struct StepInfo {
   std::uint64_t nan_count = 0;       // Elements, over all arrays.
   std::uint64_t inf_count = 0;
   std::uint64_t nonfinite_leaves = 0;  // Arrays with a NaN or an Inf.
+  // Arrays of floats or complex numbers that were saved without
+  // StoreOptions::statistics: whether they have a NaN or an Inf is not known,
+  // and the step is not healthy as long as it has one of them.
+  std::uint64_t unknown_leaves = 0;
   std::string digest = {};  // 32 hexadecimal digits, over all names and values.
   std::string saved_by = {};  // Version of the engine.
   std::string note = {};
