@@ -224,10 +224,10 @@ class Database {
                 std::size_t bytes) const;
   // Zero-copy: the bytes stand in a mapping of the file (spaces kLeaves and
   // kChunks; a copy otherwise). The file's size is checked before it is mapped.
-  // A mapped value that has the bytes of `saved`, where that is given, is
-  // compared with its digest, in place of its block's checksum; one of 64 KiB
-  // or more once while its file stays mapped, which is until the file goes. Of
-  // one that has other bytes nothing is checked.
+  // A mapped value that has as many bytes as `saved`, where that is given, is
+  // compared with its digest, in place of its block's checksum, and damage
+  // beside them costs nothing; one of 64 KiB or more once while its file stays
+  // mapped, which is until the file goes. kDataLoss where they are others.
   absl::StatusOr<Value> View(schema::Space space, std::string_view key,
                              const Saved* saved = nullptr) const;
   // The last resort for a value that stands in a table and that none of these

@@ -19,44 +19,142 @@
 #include "base/status_macros.h"
 #include "kv/files/status.h"
 #include "kv/process_mark.h"
+#include "kv/rocks/block_entry.h"
+#include "kv/rocks/guard.h"
 #include "kv/rocks/instance.h"
 #include "kv/rocks/open_files.h"
-#include "kv/rocks/rocksdb_options.h"
+#include "kv/rocks/segment_layout.h"
+#include "kv/rocks/table_heads.h"
+#include "kv/rocks/table_index.h"
+#include "kv/rocks/table_parts.h"
 #include "kv/store_directory.h"
+#include "rocksdb/compression_type.h"
 #include "rocksdb/env.h"
-#include "rocksdb/iterator.h"
-#include "rocksdb/options.h"
-#include "rocksdb/sst_file_reader.h"
+#include "rocksdb/file_system.h"
+#include "rocksdb/slice.h"
 #include "schema/spaces.h"
 
 namespace ckptree::kv {
+namespace {
 
+// With the trailer: as it was written, which is without compression.
+bool IsWholeBlock(std::string_view block) {
+  const std::string_view bytes =
+      block.substr(0, block.size() - kBlockTrailerBytes);
+  const char type = block[bytes.size()];
+  return type == rocksdb::kNoCompression &&
+         BlockChecksum(bytes, type) ==
+             LittleEndian32(block.substr(bytes.size() + 1));
+}
+
+}  // namespace
+
+// RocksDB has no part in it: without a comparison of checksums, which takes as
+// long as that of digests, one flipped bit of a block ends the process in it.
 class MappedFile {
  public:
-  MappedFile(std::shared_ptr<rocksdb::Env> env, schema::Space space)
-      : env_(std::move(env)),
-        reader_(FileOptionsOf(space, env_.get(), /*map=*/true)) {}
-
-  rocksdb::SstFileReader& reader() const { return reader_; }
-
-  // Whether the value of `key` was found to have this digest.
-  bool Has(const std::string& key, const base::Digest& digest) const {
-    const absl::MutexLock lock(&mutex_);
-    const auto known = digests_.find(key);
-    return known != digests_.end() && known->second == digest;
+  // Null where its file system does not map.
+  static absl::StatusOr<std::shared_ptr<const MappedFile>> Open(
+      std::shared_ptr<rocksdb::Env> env, schema::Space space,
+      const LiveTables::Table& table) {
+    const DamagedTablesWelcome welcome;
+    auto made = std::make_shared<MappedFile>();
+    rocksdb::FileOptions mapping;
+    mapping.use_mmap_reads = true;
+    rocksdb::IOStatus status = env->GetFileSystem()->NewRandomAccessFile(
+        table.path, mapping, &made->file_, nullptr);
+    made->env_ = std::move(env);
+    // What is mapped is given where it stands, and not written here.
+    char no_room = 0;
+    rocksdb::Slice all;
+    if (status.ok()) {
+      status = made->file_->Read(0, sizeof(no_room), rocksdb::IOOptions(), &all,
+                                 &no_room, nullptr);
+    }
+    if (status.ok() && all.data() == &no_room) return nullptr;
+    if (status.ok()) {
+      status = made->file_->Read(0, table.bytes, rocksdb::IOOptions(), &all,
+                                 &no_room, nullptr);
+    }
+    if (!status.ok()) {
+      return ToStatus(status, absl::StrFormat("mapping %s", table.path));
+    }
+    if (all.size() != table.bytes) {
+      return absl::DataLossError(
+          absl::StrFormat("%s has %d bytes instead of %d", table.path,
+                          all.size(), table.bytes));
+    }
+    made->bytes_ = all.ToStringView();
+    std::optional<TableIndex> index = made->Index();
+    // The blocks of such a table say themselves where they stand.
+    if (space == schema::Space::kChunks &&
+        !(index.has_value() && index->IsWhole())) {
+      index = IndexByHeads(made->file_.get(), table.bytes);
+    }
+    if (!index.has_value()) {
+      return absl::DataLossError(
+          absl::StrFormat("the index of %s is damaged", table.path));
+    }
+    made->index_ = *std::move(index);
+    return std::shared_ptr<const MappedFile>(std::move(made));
   }
-  void Remember(std::string key, const base::Digest& digest) const {
+
+  // The block that has `key` where any has, with its trailer.
+  std::optional<std::string_view> Block(std::string_view key) const {
+    const auto entry = index_.At(index_.Find(key));
+    if (!entry.has_value()) return std::nullopt;
+    return In(entry->place);
+  }
+
+  // The value of `key`, where it was found to be that one.
+  std::optional<std::string_view> Known(const std::string& key,
+                                        const Saved& saved) const {
     const absl::MutexLock lock(&mutex_);
-    digests_[std::move(key)] = digest;
+    const auto known = known_.find(key);
+    if (known == known_.end() || known->second.digest != saved.digest ||
+        known->second.value.size() != saved.bytes) {
+      return std::nullopt;
+    }
+    return known->second.value;
+  }
+  void Remember(std::string key, std::string_view value,
+                const base::Digest& digest) const {
+    const absl::MutexLock lock(&mutex_);
+    known_[std::move(key)] = {value, digest};
   }
 
  private:
-  const std::shared_ptr<rocksdb::Env> env_;
-  mutable rocksdb::SstFileReader reader_;
+  struct Found {
+    std::string_view value;
+    base::Digest digest;
+  };
+
+  // Nothing where it is not within the file.
+  std::optional<std::string_view> In(const BlockPlace& place) const {
+    const std::uint64_t size = place.size + kBlockTrailerBytes;
+    if (size < place.size || size > bytes_.size() ||
+        place.offset > bytes_.size() - size) {
+      return std::nullopt;
+    }
+    return bytes_.substr(place.offset, size);
+  }
+
+  // Nothing where it is damaged.
+  std::optional<TableIndex> Index() const {
+    const auto footer = TableTail(file_.get(), bytes_.size()).ReadFooter();
+    if (!footer.has_value()) return std::nullopt;
+    const std::optional<std::string_view> block = In(footer->index);
+    if (!block.has_value() || !IsWholeBlock(*block)) return std::nullopt;
+    return TableIndex::In(block->substr(0, footer->index.size));
+  }
+
+  std::shared_ptr<rocksdb::Env> env_;  // Outlives the file.
+  std::unique_ptr<rocksdb::FSRandomAccessFile> file_;
+  std::string_view bytes_;  // All of it.
+  TableIndex index_;        // There, where it is whole.
   mutable absl::Mutex mutex_;
   // By key; of a file no more than one for 64 KiB.
-  mutable std::unordered_map<std::string, base::Digest> digests_
-      ABSL_GUARDED_BY(mutex_);
+  mutable std::unordered_map<std::string, Found> known_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFiles::Find(
@@ -90,17 +188,16 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFiles::FindListed(
     return absl::DataLossError(absl::StrFormat(
         "%s has %d bytes instead of %d", table->path, bytes, table->bytes));
   }
-  const auto file = std::make_shared<MappedFile>(instance->shared_env(), space);
-  const rocksdb::Status opened = file->reader().Open(table->path);
-  if (!opened.ok()) {
-    return ToStatus(opened, absl::StrFormat("mapping %s", table->path));
-  }
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::shared_ptr<const MappedFile> file,
+      MappedFile::Open(instance->shared_env(), space, *table));
+  if (file == nullptr) return nullptr;
   // Each holds a file open; one still in use outlives this.
   if (mapped_.size() >= static_cast<std::size_t>(OpenTableLimit())) {
     mapped_.clear();
   }
   mapped_.emplace(table->path, file);
-  return std::shared_ptr<const MappedFile>(file);
+  return file;
 }
 
 void MappedFiles::Forget() {
@@ -124,40 +221,49 @@ void MappedFiles::NoteRemoved(std::string_view path) {
 
 struct MappedRecord::Impl {
   ProcessMark mark;
-  std::shared_ptr<const MappedFile> file;  // Outlives the iterator.
-  std::unique_ptr<rocksdb::Iterator> iterator;
+  std::shared_ptr<const MappedFile> file;
+  std::string_view value;
 };
 
 absl::StatusOr<std::optional<MappedRecord>> MappedRecord::Find(
     std::shared_ptr<const MappedFile> file, std::string_view key,
     const Saved* saved) {
-  auto impl = std::make_unique<Impl>();
-  rocksdb::ReadOptions options;
-  // A digest says more than the checksum of the block.
-  options.verify_checksums = saved == nullptr;
-  options.fill_cache = false;
-  impl->iterator.reset(file->reader().NewIterator(options));
-  impl->file = std::move(file);
-  impl->iterator->Seek(key);
-  if (!impl->iterator->status().ok()) {
-    return ToStatus(impl->iterator->status(), "mapped file");
+  const auto found = [&file](std::string_view value) {
+    auto impl = std::make_unique<Impl>();
+    impl->file = std::move(file);
+    impl->value = value;
+    return std::optional<MappedRecord>(MappedRecord(std::move(impl)));
+  };
+  if (saved != nullptr && saved->bytes >= kRemembered) {
+    const auto known = file->Known(std::string(key), *saved);
+    if (known.has_value()) return found(*known);
   }
-  if (!impl->iterator->Valid() || impl->iterator->key() != key) {
-    return std::nullopt;
-  }
-  const std::string_view value = impl->iterator->value().ToStringView();
-  if (saved != nullptr && saved->bytes == value.size()) {
-    std::string name(key);
-    if (!impl->file->Has(name, saved->digest)) {
-      if (base::DigestOf(value) != saved->digest) {
-        return absl::DataLossError("the bytes are not those that were saved");
-      }
-      if (value.size() >= kRemembered) {
-        impl->file->Remember(std::move(name), saved->digest);
+  const std::optional<std::string_view> block = file->Block(key);
+  if (!block.has_value()) return std::nullopt;
+  const std::uint64_t size = block->size() - kBlockTrailerBytes;
+  if (saved != nullptr) {
+    const auto place = ValueInBlock(key.size(), size);
+    if (place.has_value() && place->size == saved->bytes) {
+      const std::string_view value = block->substr(place->offset, place->size);
+      if (base::DigestOf(value) == saved->digest) {
+        if (value.size() >= kRemembered) {
+          file->Remember(std::string(key), value, saved->digest);
+        }
+        return found(value);
       }
     }
   }
-  return std::optional<MappedRecord>(MappedRecord(std::move(impl)));
+  if (!IsWholeBlock(*block)) {
+    return absl::DataLossError("its block fails its checksum");
+  }
+  const std::optional<std::string_view> value =
+      FindPut(block->substr(0, size), key);
+  if (!value.has_value()) return std::nullopt;
+  if (saved != nullptr && value->size() == saved->bytes &&
+      base::DigestOf(*value) != saved->digest) {
+    return absl::DataLossError("the bytes are not those that were saved");
+  }
+  return found(*value);
 }
 
 MappedRecord::MappedRecord(std::unique_ptr<Impl> impl)
@@ -171,8 +277,6 @@ MappedRecord::~MappedRecord() {
   }
 }
 
-std::string_view MappedRecord::value() const {
-  return impl_->iterator->value().ToStringView();
-}
+std::string_view MappedRecord::value() const { return impl_->value; }
 
 }  // namespace ckptree::kv

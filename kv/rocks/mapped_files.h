@@ -32,8 +32,9 @@ class MappedFile;
 // Thread-safe.
 class MappedFiles {
  public:
-  // Null where no live file's range has `key`. kDataLoss where the file is not
-  // as long as the database says: a mapping past its end kills the process.
+  // Null where no live file's range has `key`, or it cannot be mapped.
+  // kDataLoss where the file is not as long as the database says: a mapping
+  // past its end kills the process.
   absl::StatusOr<std::shared_ptr<const MappedFile>> Find(
       const std::shared_ptr<const Instance>& instance, schema::Space space,
       std::string_view key);
@@ -56,15 +57,15 @@ class MappedFiles {
       ABSL_GUARDED_BY(mutex_);
 };
 
-// A cursor at one record of a mapped file.
+// One record of a mapped file.
 class MappedRecord {
  public:
   struct Impl;
-  // Nothing where the key is absent. kDataLoss where its block fails its
-  // checksum or, where `saved` is given, the value has as many bytes and
-  // another digest: that is compared once for each mapping of the file, of
-  // values of kRemembered bytes and more. Of a value of other bytes than
-  // `saved` has nothing is checked.
+  // Nothing where the key is absent. Where `saved` is given, and the value has
+  // as many bytes, they are compared with its digest, once for each mapping of
+  // the file where they are kRemembered or more; else the block is compared
+  // with its checksum. kDataLoss where they are others. Damage of a block
+  // beside the bytes of a value that has its digest is passed over.
   static absl::StatusOr<std::optional<MappedRecord>> Find(
       std::shared_ptr<const MappedFile> file, std::string_view key,
       const Saved* saved);

@@ -15,8 +15,8 @@
 #include "kv/rocks/direct_file.h"
 #include "kv/rocks/guard.h"
 #include "kv/rocks/open_files.h"
-#include "kv/rocks/record_scan.h"
 #include "kv/rocks/segment_layout.h"
+#include "kv/rocks/table_heads.h"
 #include "kv/rocks/table_index.h"
 #include "kv/rocks/table_parts.h"
 #include "kv/segment_writer.h"
@@ -40,26 +40,6 @@ constexpr std::uint64_t kTablePage = SegmentWriter::kLargeAlignment;
 // What stands between two blocks that are read together, and nobody asked for:
 // as long as reading it takes less than another read.
 constexpr std::uint64_t kMostBetween = std::uint64_t{64} << 10;
-
-// What the index of a damaged table would be.
-TableIndex IndexByHeads(rocksdb::FSRandomAccessFile* file,
-                        std::uint64_t file_bytes) {
-  ScanHow how;
-  how.one_record = true;
-  how.headers_only = true;
-  std::vector<IndexEntry> index;
-  for (FoundRecord& record : FindRecords(file, file_bytes, how)) {
-    const std::uint64_t before = BytesBefore(record.key.size(), record.size);
-    index.push_back(
-        {std::move(record.key),
-         {record.offset - before, before + record.size + kRestartsBytes}});
-  }
-  std::sort(index.begin(), index.end(),
-            [](const IndexEntry& a, const IndexEntry& b) {
-              return a.last_key < b.last_key;
-            });
-  return TableIndex::Of(index);
-}
 
 }  // namespace
 

@@ -32,11 +32,16 @@ std::optional<std::string_view> KeyOf(BlockReader* entry) {
 
 std::optional<TableIndex> TableIndex::Of(std::unique_ptr<char[]> block,
                                          std::size_t bytes) {
-  const std::string_view all(block.get(), bytes);
+  std::optional<TableIndex> index = In({block.get(), bytes});
+  if (index.has_value()) index->block_ = std::move(block);
+  return index;
+}
+
+std::optional<TableIndex> TableIndex::In(std::string_view block) {
   TableIndex index;
-  index.entries_ = BlockEntries(all);
+  index.entries_ = BlockEntries(block);
   if (index.entries_.empty()) return std::nullopt;
-  index.restarts_ = all.substr(index.entries_.size());
+  index.restarts_ = block.substr(index.entries_.size());
   index.restarts_.remove_suffix(kRestartBytes);  // Their count.
   index.size_ = index.restarts_.size() / kRestartBytes;
   if (index.size_ == 0 || index.RestartAt(0) != 0) return std::nullopt;
@@ -44,7 +49,6 @@ std::optional<TableIndex> TableIndex::Of(std::unique_ptr<char[]> block,
   if (!index.At(0).has_value() || !index.At(index.size_ - 1).has_value()) {
     return std::nullopt;
   }
-  index.block_ = std::move(block);
   return index;
 }
 

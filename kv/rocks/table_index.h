@@ -26,6 +26,9 @@ class TableIndex {
   // ParseIndex() takes, as far as that is told without all of its entries.
   static std::optional<TableIndex> Of(std::unique_ptr<char[]> block,
                                       std::size_t bytes);
+  // The same of one that outlives it. Its bytes may become others: what is
+  // found then is anything, within them.
+  static std::optional<TableIndex> In(std::string_view block);
   // Of these, in ascending order.
   static TableIndex Of(std::span<const IndexEntry> entries);
 
@@ -59,9 +62,9 @@ class TableIndex {
   // Of an entry; empty where it cannot be.
   std::string_view BytesAt(std::size_t i) const;
 
-  std::unique_ptr<char[]> block_;
-  std::string_view entries_;   // In `block_`;
-  std::string_view restarts_;  // behind them, four bytes for each entry.
+  std::unique_ptr<char[]> block_;  // Null where it is another's.
+  std::string_view entries_;       // In the block;
+  std::string_view restarts_;      // behind them, four bytes for each entry.
   std::size_t size_ = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include "tests/judge/record.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstddef>
 #include <span>
@@ -277,6 +278,34 @@ class Reader {
         Fail(key, name, "", status);
       } else if (read[i] != content.leaves.at(name).bytes) {
         Add(Kind::kWrong, key, name, "WRONG BYTES");
+      } else {
+        View(key, step, *arrays[i], read[i]);
+      }
+    }
+  }
+
+  // Of an array that can be read: its view shows the same.
+  void View(std::int64_t key, const Step& step, const LeafInfo& info,
+            std::string_view bytes) {
+    const absl::StatusOr<LeafView> view = step.View(info.path);
+    if (!view.ok()) {
+      Fail(key, info.name, "View()", view.status());
+      return;
+    }
+    for (const LeafView::Piece& piece : view->pieces()) {
+      std::string of_box;
+      // A small one has no box.
+      if (view->pieces().size() > 1) {
+        of_box.resize(piece.bytes.size(), '\x5a');
+        const absl::Status status = step.ReadBox(
+            info.path, piece.box, std::as_writable_bytes(std::span(of_box)));
+        if (!status.ok()) Fail(key, info.name, "ReadBox()", status);
+        if (!status.ok()) return;
+      }
+      const std::string_view expected = of_box.empty() ? bytes : of_box;
+      if (!std::ranges::equal(std::as_bytes(std::span(expected)),
+                              piece.bytes)) {
+        Add(Kind::kWrong, key, info.name, "WRONG BYTES of a view");
       }
     }
   }

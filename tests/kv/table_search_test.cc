@@ -12,9 +12,11 @@
 #include <string_view>
 #include <utility>
 
+#include "base/digest.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kv/database.h"
+#include "kv/value.h"
 #include "tests/fault/scale.h"
 #include "tests/kv/index_fixture.h"
 #include "tests/testutil/flip_byte.h"
@@ -30,7 +32,7 @@ using schema::Space;
 
 class TableSearchTest : public IndexRebuildTest {
  protected:
-  enum class Way { kRead, kView };
+  enum class Way { kRead, kView, kViewOfSaved };
 
   // As core reads a block whose digest it knows.
   static bool Get(const Database& database, Space space, std::string_view key,
@@ -43,8 +45,12 @@ class TableSearchTest : public IndexRebuildTest {
         return true;
       }
     }
-    const auto read = way == Way::kRead ? database.Read(space, key)
-                                        : database.View(space, key);
+    const Saved saved{value.size(), base::DigestOf(value)};
+    const auto read =
+        way == Way::kRead
+            ? database.Read(space, key)
+            : database.View(space, key,
+                            way == Way::kViewOfSaved ? &saved : nullptr);
     if (read.ok() && read->view() == value) return true;
     const auto found = database.Search(
         space, key, [&](std::string_view bytes) { return bytes == value; });
@@ -72,7 +78,7 @@ class TableSearchTest : public IndexRebuildTest {
         hit += whole ? 0u : 1u;
         // A bit of a leaf record is put right.
         const bool there = whole || space == Space::kLeaves;
-        for (const Way way : {Way::kRead, Way::kView}) {
+        for (const Way way : {Way::kRead, Way::kView, Way::kViewOfSaved}) {
           // The journal may still have what is damaged here.
           EXPECT_TRUE(!there || Get(*running, space, key, value, way));
           EXPECT_TRUE(!there || Get(*later, space, key, value, way));
