@@ -5,8 +5,8 @@
 #ifndef CKPTREE_PYTHON_SRC_INTERPRETER_LOCK_H_
 #define CKPTREE_PYTHON_SRC_INTERPRETER_LOCK_H_
 
-#include <Python.h>
 #include <cxxabi.h>
+#include <nanobind/nanobind.h>
 #include <unistd.h>
 
 namespace ckptree::python {

@@ -249,7 +249,7 @@ TEST_F(ToolsCollectTest, GcSaysWhatItWasAskedWrongly) {
   const Result both = Do({"gc", "--dry-run", "--pack"});
   EXPECT_EQ(both.code, 2);
   EXPECT_THAT(both.err, AllOf(HasSubstr("--dry-run"), HasSubstr("--pack")));
-  // A flag that is said not to be wanted is no flag that is given.
+  // "No" in the value of a flag is not taken for the flag.
   for (const char* flag : {"--pack=false", "--full=0", "--dry-run=no"}) {
     const Result result = Do({"gc", flag});
     EXPECT_EQ(result.code, 2) << flag;

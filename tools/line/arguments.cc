@@ -101,8 +101,7 @@ absl::StatusOr<Arguments> Arguments::Parse(std::span<const FlagSpec> flags,
     } else if (const std::string given = option->results().back();
                given != "true") {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "`--%s=%s`: this flag takes no value; leave it out where it is not "
-          "wanted",
+          "`--%s=%s`: this flag takes no value; whoever means no leaves it out",
           flag->name, Escape(given)));
     }
     const std::string& value = values.back();

@@ -308,16 +308,14 @@ constexpr Command kCommands[] = {
      kForkFlags, true, 0, 1, RunFork},
     {"du", "[REV...]", "what the steps cost",
      "SIZE is of its values, NEW of those that the save wrote, both before\n"
-     "they are coded: UNIQUE of these go when that step alone is removed, the\n"
-     "rest is SHARED with others. FREES is what the disk gets back, less "
-     "where\n"
-     "arrays are coded. It has more than values: the records that say\n"
+     "they are coded. UNIQUE of these go when that step alone is removed,\n"
+     "the rest is SHARED with others. FREES is what the disk gets back: less\n"
+     "where arrays are coded, and more than values: the records that say\n"
      "where they are; of small leaves of one save, which lie together, also\n"
      "those that no step needs; what removed steps left that this one alone\n"
-     "holds. So of many tiny leaves UNIQUE may be too much here. With one "
-     "REV:\n"
-     "its subtrees, where it is exact. With --free and any number of REVs,\n"
-     "ranges too: what removing them would free.\n\n"
+     "holds. So of many tiny leaves UNIQUE may be too much here. With one\n"
+     "REV: its subtrees, where it is exact. With --free and any number of\n"
+     "REVs, ranges too: what removing them would free.\n\n"
      "  ckptree du\n"
      "  ckptree du latest --depth 2 --sort -unique\n"
      "  ckptree du --free 0..900",
