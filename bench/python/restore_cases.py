@@ -195,7 +195,10 @@ def _timed(
     state: NumpyState, path: str, read: Read, cold: bool
 ) -> Callable[[], float]:
     def run() -> float:
-        forget(path) if cold else remember(path)
+        if cold:
+            forget(path)
+        else:
+            remember(path)
         found: list[Any] = []
 
         def work() -> None:

@@ -21,9 +21,7 @@ absl::StatusOr<PolicyReport> PreviewPolicy(
   PolicyReport report;
   Preservation wanted;
   if (policy.has_value()) {
-    CKPTREE_RETURN_IF_ERROR(Check(*policy));
-    CKPTREE_RETURN_IF_ERROR(CheckKeepsSome(*policy));
-    CKPTREE_RETURN_IF_ERROR(engine->retention().CheckHealth(*policy));
+    CKPTREE_RETURN_IF_ERROR(engine->retention().CheckSettable(*policy));
     wanted = *policy;
   } else {
     PolicyInfo info = engine->retention().Of(number);

@@ -51,9 +51,7 @@ absl::Status SettingsCommits::SetPolicy(const Preservation& policy,
                                         std::string_view branch,
                                         bool from_program) {
   CKPTREE_RETURN_IF_ERROR(commits_.CheckWritable());
-  CKPTREE_RETURN_IF_ERROR(Check(policy));
-  CKPTREE_RETURN_IF_ERROR(CheckKeepsSome(policy));
-  CKPTREE_RETURN_IF_ERROR(retention_.CheckHealth(policy));
+  CKPTREE_RETURN_IF_ERROR(retention_.CheckSettable(policy));
   const absl::MutexLock lock(commits_.mu());
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
                            catalog_.FindBranch(branch));

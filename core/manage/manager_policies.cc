@@ -112,13 +112,10 @@ absl::Status CheckManagerOptions(const ManagerOptions& options) {
   }
   CKPTREE_RETURN_IF_ERROR(Check(DecisionOf(options)));
   if (const auto policy = PreservationOf(options)) {
-    CKPTREE_RETURN_IF_ERROR(Check(*policy));
     // A reader sets none.
-    if (!options.store.read_only) {
-      CKPTREE_RETURN_IF_ERROR(CheckKeepsSome(*policy));
-      CKPTREE_RETURN_IF_ERROR(CheckHealthIsKnown("preservation", *policy,
-                                                 options.store.statistics));
-    }
+    return options.store.read_only ? Check(*policy)
+                                   : CheckSettable("preservation", *policy,
+                                                   options.store.statistics);
   }
   return absl::OkStatus();
 }

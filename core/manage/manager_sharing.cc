@@ -149,9 +149,7 @@ absl::Status CheckpointManager::Impl::SetUp() {
   if (const std::optional<Preservation> policy =
           internal::PreservationOf(options);
       policy.has_value()) {
-    CKPTREE_RETURN_IF_ERROR(ckptree::Check(*policy));
-    CKPTREE_RETURN_IF_ERROR(internal::CheckKeepsSome(*policy));
-    CKPTREE_RETURN_IF_ERROR(internal::CheckHealthIsKnown(
+    CKPTREE_RETURN_IF_ERROR(internal::CheckSettable(
         "preservation", *policy, engine().options().statistics));
   } else if (!known.from_program) {
     // What other options brought gives way to none; this one stays.

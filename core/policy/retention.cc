@@ -123,6 +123,16 @@ struct KeepsNothing {
   }
 };
 
+absl::Status CheckKeepsSome(const Preservation& policy) {
+  const std::string rule = std::visit(KeepsNothing(), policy.rule());
+  if (rule.empty()) return absl::OkStatus();
+  const std::string text = Text(policy);
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "the policy: %s may keep nothing of a run; add what does, as in '%s | "
+      "latest(1)'",
+      rule, text));
+}
+
 bool AsksHealth(const Preservation& policy) {
   const auto any = [](const std::vector<Preservation>& parts) {
     return std::any_of(parts.begin(), parts.end(), AsksHealth);
@@ -144,14 +154,11 @@ absl::Status CheckHealthIsKnown(std::string_view name,
       name, Text(policy)));
 }
 
-absl::Status CheckKeepsSome(const Preservation& policy) {
-  const std::string rule = std::visit(KeepsNothing(), policy.rule());
-  if (rule.empty()) return absl::OkStatus();
-  const std::string text = Text(policy);
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "the policy: %s may keep nothing of a run; add what does, as in '%s | "
-      "latest(1)'",
-      rule, text));
+absl::Status CheckSettable(std::string_view name, const Preservation& policy,
+                           bool statistics) {
+  CKPTREE_RETURN_IF_ERROR(Check(policy));
+  CKPTREE_RETURN_IF_ERROR(CheckKeepsSome(policy));
+  return CheckHealthIsKnown(name, policy, statistics);
 }
 
 PolicyStep PolicyStepOf(const schema::StepRecord& record) {

@@ -31,14 +31,16 @@ namespace ckptree::internal {
 // As policies see it; the metrics are those of `record`.
 PolicyStep PolicyStepOf(const schema::StepRecord& record);
 
-// kInvalidArgument, naming the rule: of some run `policy` keeps nothing but for
-// the newest step, which stays in any case. To be asked where one is set.
-absl::Status CheckKeepsSome(const Preservation& policy);
-
 // kInvalidArgument, naming both: the rule is of health, which is not known of
 // what is saved without `statistics`. `name`: the option that has it.
 absl::Status CheckHealthIsKnown(std::string_view name,
                                 const Preservation& policy, bool statistics);
+
+// Whether `policy` may be set for what is saved: Check(), CheckHealthIsKnown(),
+// and kInvalidArgument, naming the rule, where of some run it keeps nothing but
+// for the newest step, which stays in any case.
+absl::Status CheckSettable(std::string_view name, const Preservation& policy,
+                           bool statistics);
 
 // Thread-safe.
 class Retention {
@@ -51,9 +53,12 @@ class Retention {
         arena_(*arena),
         statistics_(statistics) {}
 
-  // CheckHealthIsKnown() of a policy of this store.
+  // CheckHealthIsKnown() and CheckSettable() of a policy of this store.
   absl::Status CheckHealth(const Preservation& policy) const {
     return CheckHealthIsKnown("the policy", policy, statistics_);
+  }
+  absl::Status CheckSettable(const Preservation& policy) const {
+    return internal::CheckSettable("the policy", policy, statistics_);
   }
 
   // The branch's policy is stored; its functions stand behind its text from now

@@ -30,10 +30,7 @@ class Unlocked {
  public:
   Unlocked() : state_(PyEval_SaveThread()) {}
   ~Unlocked() {
-    TakeLock([this] {
-      PyEval_RestoreThread(state_);
-      return 0;
-    });
+    TakeLock([this] { PyEval_RestoreThread(state_); });
   }
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
