@@ -156,7 +156,7 @@ std::optional<std::string> ModelExecutor::DeletePredicted(std::int64_t step) {
   if (usage->dead_bytes != 0) return "something dead is left in files";
   const auto entry = std::ranges::find_if(
       usage->steps,
-      [&](const StepUsage& step) { return step.version == info->version; });
+      [&](const StepUsage& used) { return used.version == info->version; });
   if (entry == usage->steps.end()) return "a step of which no usage is known";
   const std::uint64_t own = entry->unique_bytes;
   // What is elsewhere alone (local_keep) is not freed here.
