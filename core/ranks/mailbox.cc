@@ -19,7 +19,8 @@ namespace {
 
 // A record is a u32, its length, and an enveloped message.
 constexpr std::size_t kLengthBytes = 4;
-constexpr std::uint32_t kMostBytes = 1 << 20;  // Of a record: far above one.
+constexpr std::uint32_t kMostRecordBytes =
+    1 << 20;  // Of a record: far above one.
 
 // Of records that could not be written yet.
 constexpr std::size_t kMostKept = 256;
@@ -90,7 +91,7 @@ class FileSource : public MailSource {
   absl::StatusOr<std::vector<schema::RankMail>> Poll() override {
     CKPTREE_ASSIGN_OR_RETURN(
         const std::string bytes,
-        kv::ReadFileFrom(kv_options_, path_, offset_, 16 * kMostBytes));
+        kv::ReadFileFrom(kv_options_, path_, offset_, 16 * kMostRecordBytes));
     std::size_t end = 0;
     std::vector<schema::RankMail> mails = ParseMail(bytes, &end);
     if (offset_ == 0) beginning_ = bytes.substr(0, std::min(end, kMarkBytes));
@@ -256,7 +257,7 @@ std::vector<schema::RankMail> ParseMail(std::string_view bytes,
     const auto length = base::ReadBig<std::uint32_t>(bytes, at);
     const std::string_view rest = bytes.substr(at + kLengthBytes);
     // What is cut off, or zeros yet, will come.
-    if (length == 0 || length > kMostBytes || rest.size() < length) break;
+    if (length == 0 || length > kMostRecordBytes || rest.size() < length) break;
     absl::StatusOr<schema::RankMail> mail =
         schema::DecodeRankMail(rest.substr(0, length));
     if (!mail.ok()) break;

@@ -39,7 +39,7 @@ namespace {
 using schema::MailKind;
 using schema::RankMail;
 
-constexpr std::size_t kMostBytes = std::size_t{64} << 10;
+constexpr std::size_t kMostRefusalBytes = std::size_t{64} << 10;
 // Rank 0 is told why by then, and nobody waits for its word as for a step's.
 constexpr absl::Duration kTimeToTell = absl::Seconds(5);
 
@@ -153,13 +153,13 @@ absl::Status RefusalWatch::Look(const kv::Options& kv_options,
   std::string bytes;
   if (options_.shared_folder) {
     absl::StatusOr<std::string> read =
-        kv::ReadFile(kv_options, file_, kMostBytes);
+        kv::ReadFile(kv_options, file_, kMostRefusalBytes);
     if (!read.ok()) return absl::OkStatus();
     bytes = *std::move(read);
   } else {
     if (store == nullptr) return absl::OkStatus();
     auto read = GetObject(*store, RankRemote::RefusalName(uuid, options_.job),
-                          kMostBytes, kv::Call::Within(kTimeToTell));
+                          kMostRefusalBytes, kv::Call::Within(kTimeToTell));
     if (!read.ok() || !read->has_value()) return absl::OkStatus();
     bytes = **std::move(read);
   }

@@ -314,7 +314,7 @@ def usage(shown: UsageReport) -> str:
     )
     if shown.pending_bytes or shown.dead_bytes:
         caption += (
-            f"; {size(shown.pending_bytes)} deleted and not freed yet, "
+            f"; {size(shown.pending_stored_bytes)} deleted and not freed yet, "
             f"{size(shown.dead_bytes)} freed in files beside others"
         )
     rows = [

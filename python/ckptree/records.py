@@ -251,6 +251,7 @@ class UsageReport(NamedTuple):
     steps: Table[StepUsage]
     logical_bytes: int
     pending_bytes: int  # Deleted, and collect() frees just this.
+    pending_stored_bytes: int  # What these take on the disk, about.
     dead_bytes: int  # Freed, and still in files with living neighbours.
     files: int
     file_bytes: int

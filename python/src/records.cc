@@ -223,6 +223,7 @@ Record ToDict(const UsageReport& report) {
   return Fields()("steps", ToDicts(report.steps))(
              "logical_bytes", report.logical_bytes)("pending_bytes",
                                                     report.pending_bytes)(
+             "pending_stored_bytes", report.pending_stored_bytes)(
              "dead_bytes", report.dead_bytes)("files", report.files)(
              "file_bytes", report.file_bytes)("far_bytes", report.far_bytes)(
              "living_bytes", report.living_bytes)("living_stored_bytes",

@@ -211,6 +211,7 @@ def test_what_steps_cost_and_what_is_freed(tmp_path):
         assert free.nbytes >= 1600000 and free.kept == []
         store.delete(1, 2)
         assert store.usage().pending_bytes == free.nbytes
+        assert store.usage().pending_stored_bytes == free.stored_bytes
         report = store.collect(min_dead_fraction=0)
         assert (report.versions, report.bytes_freed) == (2, free.nbytes)
         assert report.kept == [] and report.damaged == []

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <map>
 #include <span>
 #include <utility>
@@ -49,12 +50,15 @@ class FakeDevice {
   // An array of `bytes`, which the caller has no pointer to.
   Tensor Put(const std::vector<std::byte>& bytes) {
     const std::uint64_t begin = end_;
-    const int number = static_cast<int>(copied_.size());
+    const int number = arrays_++;
     EXPECT_EQ(
         pwrite(file_, bytes.data(), bytes.size(), static_cast<off_t>(begin)),
         static_cast<ssize_t>(bytes.size()));
     end_ += bytes.size();
-    copied_.emplace_back(bytes.size());
+    {
+      const absl::MutexLock lock(&mu_);
+      copied_.push_back({.size = bytes.size(), .copies = {}});
+    }
     Tensor tensor;
     tensor.dtype = DType::kUint8;
     tensor.shape = {static_cast<std::int64_t>(bytes.size())};
@@ -107,12 +111,23 @@ class FakeDevice {
 
   // How often the byte of an array was copied that was copied least, and most.
   std::pair<int, int> TimesCopied(int array) const {
-    const std::vector<std::atomic<int>>& times =
-        copied_[static_cast<std::size_t>(array)];
-    const auto [least, most] = std::minmax_element(
-        times.begin(), times.end(),
-        [](const auto& a, const auto& b) { return a.load() < b.load(); });
-    return {least->load(), most->load()};
+    const absl::MutexLock lock(&mu_);
+    const Copied& copied = copied_[static_cast<std::size_t>(array)];
+    // By how much the count grows at a byte.
+    std::map<std::uint64_t, int> growth{{0, 0}};
+    for (const auto& [from, bytes] : copied.copies) {
+      ++growth[from];
+      --growth[from + bytes];
+    }
+    int times = 0, most = 0;
+    int least = std::numeric_limits<int>::max();
+    for (const auto& [at, grown] : growth) {
+      times += grown;
+      if (at >= copied.size) break;
+      least = std::min(least, times);
+      most = std::max(most, times);
+    }
+    return {least, most};
   }
 
  private:
@@ -133,8 +148,10 @@ class FakeDevice {
     }
     const ssize_t got =
         pread(file_, to.data(), to.size(), static_cast<off_t>(begin + offset));
-    for (std::size_t i = 0; i < to.size(); ++i) {
-      ++copied_[static_cast<std::size_t>(array)][offset + i];
+    {
+      const absl::MutexLock lock(&mu_);
+      copied_[static_cast<std::size_t>(array)].copies.emplace_back(offset,
+                                                                   to.size());
     }
     if (elsewhere) --unpinned_now_;
     return got == static_cast<ssize_t>(to.size())
@@ -152,13 +169,18 @@ class FakeDevice {
 
   const int file_;
   std::uint64_t end_ = 0;
-  std::vector<std::vector<std::atomic<int>>> copied_;  // By array and byte.
+  int arrays_ = 0;
   Before before_;
   std::atomic<int> unpinned_{0};
   std::atomic<int> unpinned_now_{0};
   std::atomic<int> most_unpinned_{0};
 
+  struct Copied {
+    std::uint64_t size;
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> copies;  // At, bytes.
+  };
   mutable absl::Mutex mu_;
+  std::vector<Copied> copied_ ABSL_GUARDED_BY(mu_);  // By array.
   std::map<std::byte*, std::size_t> pinned_ ABSL_GUARDED_BY(mu_);
   std::size_t pinned_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::size_t most_pinned_ ABSL_GUARDED_BY(mu_) = 0;

@@ -23,6 +23,7 @@ that is not shorter than what he saw before. A name is seen at once or later."""
 
 import argparse
 import collections
+import os
 import sys
 import time
 
@@ -484,6 +485,9 @@ def main():
     print(*found[0], f"WRONG: {found[1]}", sep="\n")
     return 1
   print(f"{states} states, at most {given.faults} faults each: all rules hold")
+  if "CKPTREE_TEST_SCALE" in os.environ:
+    print("the wrong rules are searched for by tests/run --all")
+    return 0
   missed = [name for name in MUTANTS
             if search(name, given.faults)[1] is None]
   for name in missed:

@@ -532,5 +532,32 @@ TEST_F(QuietChainTest, ACommitThatIsGoneIsNamed) {
   EXPECT_EQ(late.ordinal(), 3);
 }
 
+// One answer that is not of the store, or is damaged on its way, costs a second
+// request; two of them are an object that is not what was put there.
+TEST_F(QuietChainTest, WhatComesDamagedIsAskedForOnceMore) {
+  const std::string name = "rows/1";
+  const std::string put = "what was put there";
+  store_.objects[name] = put;
+  const auto get = [&] {
+    return GetChecked(store_, name, put.size(), base::DigestOf(put), Once());
+  };
+  store_.portals = 1;
+  EXPECT_EQ(get().value(), put);
+  EXPECT_EQ(store_.portals, 0);
+  store_.portals = 2;
+  const absl::Status twice = get().status();
+  EXPECT_TRUE(absl::IsDataLoss(twice)) << twice;
+  EXPECT_NE(twice.message().find(name), std::string::npos) << twice;
+  EXPECT_EQ(store_.portals, 0);
+  EXPECT_EQ(store_.fired["portal"], 3u);
+  // As many bytes as it should have, and others.
+  store_.objects[name] = "what was put here.";
+  EXPECT_TRUE(absl::IsDataLoss(get().status()));
+  store_.objects.erase(name);
+  const absl::Status gone = get().status();
+  EXPECT_TRUE(absl::IsDataLoss(gone)) << gone;
+  EXPECT_NE(gone.message().find("missing"), std::string::npos) << gone;
+}
+
 }  // namespace
 }  // namespace ckptree::internal

@@ -4,6 +4,7 @@ and a command line on which a model must hold and each wrong rule be caught."""
 
 import argparse
 import collections
+import os
 import time
 
 
@@ -63,6 +64,9 @@ def run(about, mutants, sizes, must_meet, model):
       if not met[what]:
         print(f"nothing was ever {what}")
         failed = 1
+  if not asked and "CKPTREE_TEST_SCALE" in os.environ:
+    print("the wrong rules are searched for by tests/run --all")
+    return failed
   for mutant in mutants if asked in (None, "all") else [asked]:
     states, path = model(mutant, sizes[mutants[mutant][0]],
                          collections.Counter())
