@@ -176,7 +176,6 @@ def _conclude(
         print(line, file=sys.stderr if options.json else sys.stdout)
     if options.readme:
         path = _in_tree(options, _FIGURES)
-        # All of them are the figures of a new machine, too.
         old = None if not options.cases else document.load(path)
         document.save(path, document.merged(old, made))
         _tables(options)
@@ -197,10 +196,11 @@ def _made(
     quiet: Quiet,
     results: list[Result],
 ) -> Document:
-    run = machine.run(programs.python)
+    run = {"machine": machine.machine(options.dir)}
+    run |= machine.run(programs.python)
     run |= {"quick": options.quick, "quiet": quiet.to_json()}
     there = [result for result in results if not result.no_device]
-    return document.of_run(machine.machine(options.dir), run, there)
+    return document.of_run(run, there)
 
 
 def _passed_on(options: argparse.Namespace) -> list[str]:

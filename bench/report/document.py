@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The document of figures that --json prints and bench/figures.json keeps:
 
-    {"schema": 1, "machine": {...},
-     "runs": [{"date", "commit", "changed", "system", "kernel", "versions",
-               "quick", "quiet": {...}}],
+    {"schema": 2,
+     "runs": [{"machine": {...}, "date", "commit", "changed", "system", "kernel",
+               "versions", "quick", "quiet": {...}}],
      "cases": {CASE: {"run", "seconds", "figures": [...], "not_measured": [...],
                       "failed"}}}
 
-`run` is the number of the run in which a case was measured last: figures of one
-machine may be of several runs, so that one case can be measured anew.
+`run` is the number of the run in which a case was measured last, so that one
+case can be measured anew. What stands in turns beside a figure is of the same
+run, so that its ratio holds also where other cases are of another machine.
 """
 
 from __future__ import annotations
@@ -20,17 +21,14 @@ from typing import Any, Iterable
 from figure import Row
 from programs import Result
 
-SCHEMA = 1
+SCHEMA = 2
 
 Document = dict[str, Any]
 
 
-def of_run(
-    machine: dict[str, Any], run: dict[str, Any], results: Iterable[Result]
-) -> Document:
+def of_run(run: dict[str, Any], results: Iterable[Result]) -> Document:
     return {
         "schema": SCHEMA,
-        "machine": machine,
         "runs": [run],
         "cases": {
             result.case: {
@@ -55,15 +53,9 @@ def rows(document: Document) -> list[Row]:
 
 
 def merged(old: Document | None, new: Document) -> Document:
-    """`old` with the cases of `new` in place of its own. ValueError where they
-    are of two machines."""
+    """`old` with the cases of `new` in place of its own."""
     if old is None:
         return new
-    if old["machine"] != new["machine"]:
-        raise ValueError(
-            "the figures that are kept are of another machine; measure all "
-            f"cases here: {old['machine']}, not {new['machine']}"
-        )
     runs = [*old["runs"], *new["runs"]]
     cases = dict(old["cases"])
     for name, case in new["cases"].items():
@@ -71,7 +63,6 @@ def merged(old: Document | None, new: Document) -> Document:
     used = sorted({case["run"] for case in cases.values()})
     return {
         "schema": SCHEMA,
-        "machine": new["machine"],
         "runs": [runs[i] for i in used],
         "cases": {
             name: cases[name] | {"run": used.index(cases[name]["run"])}
@@ -95,10 +86,7 @@ def load(path: str) -> Document | None:
 
 def text(document: Document) -> str:
     """One line for each figure, so that a change of it is seen as one."""
-    lines = ["{"]
-    for name in ("schema", "machine"):
-        lines.append(f' "{name}": {json.dumps(document[name])},')
-    lines.append(' "runs": [')
+    lines = ["{", f' "schema": {document["schema"]},', ' "runs": [']
     runs = [f"  {json.dumps(run)}" for run in document["runs"]]
     lines.append(",\n".join(runs) + "],")
     lines.append(' "cases": {')

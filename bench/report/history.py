@@ -26,7 +26,7 @@ def entry(found: Document) -> Entry:
     made: Entry = {
         "commit": run["commit"] + ("+" if run["changed"] else ""),
         "date": run["date"],
-        "machine": machine.text(found["machine"]),
+        "machine": machine.text(found["runs"][0]["machine"]),
         "more": {},
         "less": {},
     }

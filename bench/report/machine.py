@@ -38,8 +38,8 @@ S3_PEERS = ("boto3", "s3fs")
 
 
 def machine(directory: str) -> dict[str, Any]:
-    """What must be alike where figures stand in one table. `directory` is
-    where the data of the benchmark go."""
+    """What must be alike where figures are compared. `directory` is where the
+    data of the benchmark go."""
     device, kind = _file_system(directory)
     return {
         "processor": _processor(),

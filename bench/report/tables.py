@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,7 +139,8 @@ def _table(table: Table, found: Document) -> str:
     }
     if not cases:
         return "Not measured yet.\n"
-    lines = [_caption(table, found, cases), ""]
+    marks = _marks(found, cases)
+    lines = [_caption(table, found, cases, marks), ""]
     lines.append("| case | figure | beside it | ratio | floor | goal |")
     lines.append("|---|---|---|---|---|---|")
     rows = document.rows({"cases": cases})
@@ -149,7 +151,8 @@ def _table(table: Table, found: Document) -> str:
     ]
     before = ""
     for row in shown:
-        case = f"`{row.case}` " if row.case != before else ""
+        mark = marks[_machine_of(found, cases[row.case])]
+        case = f"`{row.case}`{mark} " if row.case != before else ""
         before = row.case
         beside = "" if row.theirs is None else _beside(row)
         ratio = "" if row.ratio is None else row.ratio.text()
@@ -176,11 +179,27 @@ def _bound(row: Row, name: str) -> str:
     return f"{'≥' if row.at_least else '≤'} {bound:g}: {said}"
 
 
-def _caption(table: Table, found: Document, cases: dict[str, Any]) -> str:
+def _machine_of(found: Document, case: dict[str, Any]) -> str:
+    return machine.text(found["runs"][case["run"]]["machine"])
+
+
+def _marks(found: Document, cases: dict[str, Any]) -> dict[str, str]:
+    """By machine, what marks its cases in the table: nothing those of which
+    there are most."""
+    counts = Counter(_machine_of(found, case) for case in cases.values())
+    # Of as many, by name: a table must not depend on an order.
+    order = sorted(counts, key=lambda name: (-counts[name], name))
+    return {name: f"<sup>{i}</sup>" if i else "" for i, name in enumerate(order)}
+
+
+def _caption(
+    table: Table,
+    found: Document,
+    cases: dict[str, Any],
+    marks: dict[str, str],
+) -> str:
     used = sorted({case["run"] for case in cases.values()})
     runs = [found["runs"][i] for i in used]
-    dates = sorted({run["date"][:10] for run in runs})
-    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     versions: dict[str, str] = {}
     for run in runs:
         versions |= run["versions"]
@@ -189,11 +208,25 @@ def _caption(table: Table, found: Document, cases: dict[str, Any]) -> str:
         for name in table.versions
         if name in versions
     )
-    return (
-        f"On {machine.text(found['machine'])}; {runs[-1]['system']}, Linux "
-        f"{runs[-1]['kernel']}; {named}; {when}. Medians, and the range in "
-        "which all turns were."
+    system = ", Linux ".join(
+        " and ".join(sorted({run[name] for run in runs}))
+        for name in ("system", "kernel")
     )
+    first, *others = marks
+    also = "".join(
+        f" Cases marked {marks[name]} are of {name}: what stands beside a "
+        "figure is of the same machine, in turns with it."
+        for name in others
+    )
+    return (
+        f"On {first}; {system}; {named}; {_when(runs)}. Medians, "
+        f"and the range in which all turns were.{also}"
+    )
+
+
+def _when(runs: list[dict[str, Any]]) -> str:
+    dates = sorted({run["date"][:10] for run in runs})
+    return dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
 
 
 def _sum(rows: list[Row], cases: dict[str, Any]) -> str:

@@ -180,8 +180,8 @@ class RunTest(unittest.TestCase):
         done = self.tree.run("--json", "full_save")
         self.assertEqual(done.returncode, 0, done.stderr)
         found = json.loads(done.stdout)
-        self.assertEqual(found["machine"]["cores"], os.cpu_count())
         run = found["runs"][0]
+        self.assertEqual(run["machine"]["cores"], os.cpu_count())
         for name in ("date", "commit", "kernel", "versions", "quiet"):
             self.assertTrue(run[name], name)
         (row,) = found["cases"]["full_save"]["figures"]
@@ -300,11 +300,12 @@ class TablesTest(unittest.TestCase):
         run |= {"system": "S", "kernel": "6", "versions": {"RocksDB": "7.8.3"}}
         machine = {"processor": "P", "cores": cores, "memory_gib": 4}
         machine |= {"file_system": "ext4 on /dev/vda", "device": ""}
+        run["machine"] = machine
         result = type("Result", (), {})()
         result.case, result.seconds, result.failed = case, 1, ""
         result.rows = [row(case=case, floor=1.0, at_least=False)]
         result.not_measured = [{"what": "beside X", "why": "there is no X"}]
-        return document.of_run(machine, run, [result])
+        return document.of_run(run, [result])
 
     def test_one_case_can_be_measured_anew(self):
         old = document.merged(self.made("a"), self.made("b"))
@@ -321,9 +322,24 @@ class TablesTest(unittest.TestCase):
         again = document.merged(new, self.made("b"))
         self.assertEqual(len(again["runs"]), 2)
 
-    def test_two_machines_are_not_one_table(self):
-        with self.assertRaisesRegex(ValueError, "another machine"):
-            document.merged(self.made("a"), self.made("b", cores=4))
+    def test_cases_of_another_machine_are_marked(self):
+        found = document.merged(self.made("a"), self.made("b"))
+        found = document.merged(found, self.made("c", cores=4))
+        page = tables.written(
+            "<!-- figures: engine -->\n<!-- figures: end -->\n", found
+        )
+        self.assertIn("On P, 2 cores", page)
+        self.assertIn("marked <sup>1</sup> are of P, 4 cores", page)
+        self.assertIn("| `b` ", page)
+        self.assertIn("| `c`<sup>1</sup> ", page)
+        # Measured there anew it is of the one machine.
+        found = document.merged(found, self.made("c"))
+        self.assertNotIn(
+            "marked",
+            tables.written(
+                "<!-- figures: engine -->\n<!-- figures: end -->\n", found
+            ),
+        )
 
     def test_a_marker_of_no_table_is_an_error(self):
         with self.assertRaisesRegex(ValueError, "named gone"):
