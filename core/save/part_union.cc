@@ -153,10 +153,10 @@ absl::Status CheckLeaf(const std::vector<Found>& found) {
 
 }  // namespace
 
-absl::Status CheckUnion(const std::vector<PartOfStep>& parts,
+absl::Status CheckUnion(const std::vector<PartToUnite>& parts,
                         std::int64_t most) {
   std::vector<Found> all;
-  for (const PartOfStep& part : parts) {
+  for (const PartToUnite& part : parts) {
     std::uint32_t ordinal = 0;
     auto boxed = part.boxed->begin();
     for (const TreeEntry& entry : *part.entries) {
@@ -203,7 +203,7 @@ absl::Status CheckUnion(const std::vector<PartOfStep>& parts,
         entries, most);
   }
   // A tie whose target no part has is in no part either.
-  for (const PartOfStep& part : parts) {
+  for (const PartToUnite& part : parts) {
     for (const auto& [path, target] : *part.ties) {
       const auto found = std::lower_bound(
           all.begin(), all.end(), path,

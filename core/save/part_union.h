@@ -20,7 +20,7 @@
 namespace ckptree::internal {
 
 // What one part has of the step; all of it outlives the check.
-struct PartOfStep {
+struct PartToUnite {
   std::uint16_t part = 0;  // The number of its rank.
   const std::vector<schema::TreeEntry>* entries = nullptr;  // In tree order.
   // The leaves of which it has less than the whole.
@@ -33,7 +33,7 @@ struct PartOfStep {
 // neither); where they
 // disagree about a path; where a leaf is below another; where a tie has no
 // target; where they have more than `most` entries together.
-absl::Status CheckUnion(const std::vector<PartOfStep>& parts,
+absl::Status CheckUnion(const std::vector<PartToUnite>& parts,
                         std::int64_t most = schema::kMaxTreeEntries);
 
 // Two ranks that were not given alike what all ranks have alike.

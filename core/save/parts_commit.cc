@@ -163,11 +163,11 @@ absl::Status StepWriter::CheckParts(const Attempt& attempt) const {
         return part.layout.as_base && IsTreeOfBase(part);
       });
   if (as_base) return absl::OkStatus();
-  std::vector<PartOfStep> all;
+  std::vector<PartToUnite> all;
   std::vector<std::vector<TreeEntry>> entries(parts.size());
   std::vector<std::vector<schema::BoxedLeaf>> boxed(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    PartOfStep& of = all.emplace_back();
+    PartToUnite& of = all.emplace_back();
     of.part = parts[i].record.part;
     of.ties = &parts[i].layout.ties;
     CKPTREE_RETURN_IF_ERROR(LookInto(parts[i], &entries[i], &boxed[i]));
