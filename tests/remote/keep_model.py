@@ -470,4 +470,4 @@ def model(mutant, size, met):
 if __name__ == "__main__":
   sys.exit(run(__doc__, MUTANTS, SIZES,
                ("dropped", "lost", "refused", "missed", "unheard",
-                "left with its row"), model))
+                "left with its row"), model, long=(3,)))

@@ -513,4 +513,5 @@ def model(mutant, size, met):
 
 if __name__ == "__main__":
   sys.exit(run(__doc__, MUTANTS, SIZES,
-               ("fenced", "refused", "committed", "asking", "loaded"), model))
+               ("fenced", "refused", "committed", "asking", "loaded"), model,
+               long=(2, 3)))

@@ -189,4 +189,5 @@ def model(mutant, size, met):
 
 if __name__ == "__main__":
   sys.exit(run(__doc__, MUTANTS, SIZES,
-               ("shared", "of a collected version", "thought needed"), model))
+               ("shared", "of a collected version", "thought needed"), model,
+               long=(3,)))
