@@ -189,7 +189,9 @@ def _marks(found: Document, cases: dict[str, Any]) -> dict[str, str]:
     counts = Counter(_machine_of(found, case) for case in cases.values())
     # Of as many, by name: a table must not depend on an order.
     order = sorted(counts, key=lambda name: (-counts[name], name))
-    return {name: f"<sup>{i}</sup>" if i else "" for i, name in enumerate(order)}
+    return {
+        name: f"<sup>{i}</sup>" if i else "" for i, name in enumerate(order)
+    }
 
 
 def _caption(
