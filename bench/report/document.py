@@ -2,8 +2,8 @@
 """The document of figures that --json prints and bench/figures.json keeps:
 
     {"schema": 2,
-     "runs": [{"machine": {...}, "date", "commit", "changed", "system", "kernel",
-               "versions", "quick", "quiet": {...}}],
+     "runs": [{"machine": {...}, "date", "commit", "changed", "system",
+               "kernel", "versions", "quick", "quiet": {...}}],
      "cases": {CASE: {"run", "seconds", "figures": [...], "not_measured": [...],
                       "failed"}}}
 

@@ -19,7 +19,7 @@ namespace ckptree::testing {
 namespace {
 
 using internal::CheckUnion;
-using internal::PartOfStep;
+using internal::PartToUnite;
 using schema::BoxedLeaf;
 using schema::TreeEntry;
 using ::testing::HasSubstr;
@@ -46,8 +46,8 @@ TEST(RanksEntryCountTest, WhatRanksShareCountsOnce) {
   }
   const std::vector<BoxedLeaf> boxed;
   const std::vector<std::pair<std::string, std::string>> ties;
-  const std::vector<PartOfStep> parts = {{0, &entries[0], &boxed, &ties},
-                                         {1, &entries[1], &boxed, &ties}};
+  const std::vector<PartToUnite> parts = {{0, &entries[0], &boxed, &ties},
+                                          {1, &entries[1], &boxed, &ties}};
   EXPECT_OK(CheckUnion(parts));
   EXPECT_OK(CheckUnion(parts, 6));
   EXPECT_THAT(
