@@ -6,81 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "base/status_macros.h"
-#include "core/version/base_loader.h"
-#include "core/version/row_scan.h"
-#include "schema/dead_list.h"
-#include "schema/keys.h"
-#include "schema/step_record.h"
-#include "schema/store_record.h"
 
 namespace ckptree::internal {
 
-using schema::Row;
-
-absl::StatusOr<Chain> ReadChain(const kv::Database& database) {
-  // Every version that is not collected has a dead list, whatever else it lost.
-  std::map<std::uint64_t, ChainLink> links;
-  CKPTREE_RETURN_IF_ERROR(ScanRows(
-      database, Row::kDead,
-      [&links](std::string_view key, std::string_view value) -> absl::Status {
-        const auto version = schema::DecodeVersionKey(Row::kDead, key);
-        CKPTREE_ASSIGN_OR_RETURN(const schema::DeadList list,
-                                 schema::DecodeDeadList(value));
-        if (!version.has_value() || list.prev >= *version) {
-          return absl::DataLossError("it is of another version");
-        }
-        links[*version].prev = list.prev;
-        links[*version].branch = list.branch;
-        return absl::OkStatus();
-      }));
-  for (const Row row : {Row::kStep, Row::kRemoved}) {
-    CKPTREE_RETURN_IF_ERROR(ScanRows(
-        database, row,
-        [&](std::string_view, std::string_view value) -> absl::Status {
-          CKPTREE_ASSIGN_OR_RETURN(const schema::StepRecord record,
-                                   schema::DecodeStepRecord(value));
-          const auto it = links.find(record.version);
-          if (it == links.end()) {
-            return absl::DataLossError("its version has no dead list");
-          }
-          it->second.step = record.step;
-          it->second.removed = row == Row::kRemoved;
-          CKPTREE_ASSIGN_OR_RETURN(const std::vector<schema::PartRecord> parts,
-                                   PartsOf(database, record));
-          for (const schema::PartRecord& part : parts) {
-            it->second.trees.push_back(part.tree);
-          }
-          return absl::OkStatus();
-        }));
-  }
-  Chain chain;
-  for (auto& [version, link] : links) {
-    if (link.prev != 0 && !links.contains(link.prev)) {
-      return absl::DataLossError(
-          absl::StrFormat("version %d follows version %d, which is not there",
-                          version, link.prev));
-    }
-    chain.Add(version, std::move(link));
-  }
-  CKPTREE_RETURN_IF_ERROR(ScanRows(
-      database, Row::kBranch,
-      [&](std::string_view key, std::string_view value) -> absl::Status {
-        const auto branch = schema::DecodeBranchKey(key);
-        CKPTREE_ASSIGN_OR_RETURN(const schema::BranchRecord record,
-                                 schema::DecodeBranchRecord(value));
-        if (!branch.has_value() ||
-            (record.tip != 0 && !chain.versions().contains(record.tip))) {
-          return absl::DataLossError("its tip is not there");
-        }
-        chain.SetTip(*branch, record.tip);
-        return absl::OkStatus();
-      }));
-  return chain;
-}
-
-absl::Status ChainKeeper::Load(const kv::Database& database) {
-  absl::StatusOr<Chain> chain = ReadChain(database);
+absl::Status ChainKeeper::Load(absl::StatusOr<Chain> chain) {
   const absl::MutexLock lock(&mu_);
   if (chain.ok()) {
     chain_ = *std::move(chain);

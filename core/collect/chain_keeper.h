@@ -16,14 +16,11 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "core/collect/chain.h"
-#include "kv/database.h"
 
 namespace ckptree::internal {
-
-// As the rows say. kDataLoss where one of them is damaged.
-absl::StatusOr<Chain> ReadChain(const kv::Database& database);
 
 // The chain of an open store, kept up by the writer after each commit. Makes
 // the collector and the others agree: a version is either held, or being
@@ -32,9 +29,9 @@ absl::StatusOr<Chain> ReadChain(const kv::Database& database);
 // Thread-safe.
 class ChainKeeper {
  public:
-  // Reads the chain. Where a row that says how versions hang together is
-  // damaged nothing can be collected: `refusal` says why.
-  absl::Status Load(const kv::Database& database);
+  // Takes the chain as it was read. Where a row that says how versions hang
+  // together is damaged nothing can be collected: `refusal` says why.
+  absl::Status Load(absl::StatusOr<Chain> chain);
   absl::Status refusal() const;
 
   // ---- the writer ----

@@ -314,8 +314,9 @@ absl::Status Collector::SweepTrees(bool pages_too) {
 
 absl::Status Collector::SweepSmall() {
   // In this order: a save that commits now is in flight, or in the chain.
-  CKPTREE_ASSIGN_OR_RETURN(std::set<std::uint64_t> unlisted,
-                           VersionsWithHeader(*context_.database));
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::set<std::uint64_t> unlisted,
+      VersionsBeside(*context_.database, context_.keeper->chain()));
   const std::uint64_t in_flight = context_.version_in_flight();
   const Chain chain = context_.keeper->chain();
   std::erase_if(unlisted, [&](std::uint64_t version) {

@@ -3,6 +3,7 @@
 #include "core/collect/small_sweep.h"
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,8 +18,20 @@ namespace ckptree::internal {
 using schema::BlockKind;
 using schema::Space;
 
-absl::StatusOr<std::set<std::uint64_t>> VersionsWithHeader(
-    const kv::Database& database) {
+namespace {
+
+// The last of the versions that follow each other without a gap from `at` on.
+std::uint64_t LastOfRun(const std::map<std::uint64_t, ChainLink>& versions,
+                        std::map<std::uint64_t, ChainLink>::const_iterator at) {
+  std::uint64_t last = at->first;
+  while (++at != versions.end() && at->first == last + 1) ++last;
+  return last;
+}
+
+}  // namespace
+
+absl::StatusOr<std::set<std::uint64_t>> VersionsBeside(
+    const kv::Database& database, const Chain& chain) {
   std::set<std::uint64_t> versions;
   CKPTREE_ASSIGN_OR_RETURN(kv::Iterator scan,
                            database.Scan(Space::kSmall, "", ""));
@@ -28,8 +41,15 @@ absl::StatusOr<std::set<std::uint64_t>> VersionsWithHeader(
       scan.Next();
       continue;
     }
-    if (key->kind == BlockKind::kHeader) versions.insert(key->version);
-    scan.Seek(schema::BlocksOfVersion(key->version).end);
+    // Each seek reads a block, so those that are known are passed together.
+    const auto known = chain.versions().find(key->version);
+    const std::uint64_t last = known == chain.versions().end()
+                                   ? key->version
+                                   : LastOfRun(chain.versions(), known);
+    if (known == chain.versions().end() && key->kind == BlockKind::kHeader) {
+      versions.insert(key->version);
+    }
+    scan.Seek(schema::BlocksOfVersion(last).end);
   }
   CKPTREE_RETURN_IF_ERROR(scan.status());
   return versions;

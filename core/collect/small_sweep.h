@@ -14,9 +14,10 @@
 
 namespace ckptree::internal {
 
-// Versions whose blocks in `small` still have their header.
-absl::StatusOr<std::set<std::uint64_t>> VersionsWithHeader(
-    const kv::Database& database);
+// Versions that are not in the chain, and whose blocks in `small` still have
+// their header.
+absl::StatusOr<std::set<std::uint64_t>> VersionsBeside(
+    const kv::Database& database, const Chain& chain);
 
 // A commit that removes the blocks in `small` of `unlisted`, versions with a
 // header that are not in the chain, but for those that versions of the chain

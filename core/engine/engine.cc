@@ -255,10 +255,12 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   settings_ = std::make_unique<SettingsCommits>(
       commits_.get(), &catalog_, retention_.get(),
       [this](absl::FunctionRef<void()> work) { RunPaused(work); });
+  absl::StatusOr<ChainLinks> links;
   {
     catalog_.SetDoubt(database_->report().lost);
     const std::uint64_t view = database_->view();
-    std::vector<std::string> bad_rows = LoadCatalog();
+    std::vector<std::string> bad_rows =
+        options_.read_only ? LoadCatalog() : LoadCatalog(&links);
     absl::MutexLock lock(&mu_);
     const auto& known = database_->report().warnings;
     warnings_.insert(warnings_.end(), known.begin(), known.end());
@@ -297,7 +299,7 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   for (const std::string& attempt : attempts) {
     CKPTREE_RETURN_IF_ERROR(database_->RemoveStaging(attempt));
   }
-  if (const absl::Status status = keeper_.Load(*database_); !status.ok()) {
+  if (const absl::Status status = LoadChain(std::move(links)); !status.ok()) {
     logger_.Log(LogSeverity::kWarning, "collect", status);
   }
   WriterContext context;

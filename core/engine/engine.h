@@ -23,6 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "ckptree/store.h"
 #include "core/collect/chain_keeper.h"
+#include "core/collect/chain_rows.h"
 #include "core/collect/collector.h"
 #include "core/engine/catalog_commits.h"
 #include "core/engine/policy_turns.h"
@@ -206,6 +207,10 @@ class Engine {
   void TellOfOpen() const;
   // What of its rows cannot be read; of a reader, as far as it is known.
   std::vector<std::string> LoadCatalog();
+  // The same, with the dead lists read beside it.
+  std::vector<std::string> LoadCatalog(absl::StatusOr<ChainLinks>* links);
+  // kDataLoss: nothing can be collected.
+  absl::Status LoadChain(absl::StatusOr<ChainLinks> links);
   // Of steps, which were listed later.
   void NoteBadRows(const std::vector<std::string>& rows);
   // Without listing the steps.

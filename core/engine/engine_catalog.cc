@@ -5,9 +5,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/collect/chain_rows.h"
 #include "core/engine/engine.h"
+#include "tbb/task_arena.h"
+#include "tbb/task_group.h"
 
 namespace ckptree::internal {
 
@@ -32,6 +38,25 @@ std::vector<std::string> Engine::LoadCatalog() {
   std::vector<std::string> problems;
   arena_->execute([&] { problems = catalog_.Load(*database_); });
   return problems;
+}
+
+std::vector<std::string> Engine::LoadCatalog(
+    absl::StatusOr<ChainLinks>* links) {
+  std::vector<std::string> problems;
+  arena_->execute([&] {
+    tbb::task_group beside;
+    beside.run([&] { *links = ReadChainLinks(*database_); });
+    problems = catalog_.Load(*database_);
+    beside.wait();
+  });
+  return problems;
+}
+
+absl::Status Engine::LoadChain(absl::StatusOr<ChainLinks> links) {
+  // Of a row that is not among the steps only the rows can tell.
+  if (!catalog_.damage().empty()) return keeper_.Load(ReadChain(*database_));
+  return keeper_.Load(
+      ReadChain(*database_, std::move(links), catalog_.AllSteps()));
 }
 
 void Engine::NoteBadRows(const std::vector<std::string>& rows) {

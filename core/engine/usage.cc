@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "ckptree/path.h"
+#include "core/collect/chain_rows.h"
 #include "core/collect/collect_plan.h"
 #include "core/collect/segment_files.h"
 #include "core/verify/verify_walk.h"

@@ -29,7 +29,7 @@ namespace ckptree::internal {
 namespace {
 
 // Of a record, and its length before it.
-constexpr std::size_t kMostRecordBytes = (std::size_t{1} << 20) + 4;
+constexpr std::size_t kMostFramedBytes = (std::size_t{1} << 20) + 4;
 // Of a mailbox of which one record was there, at the same time.
 constexpr std::size_t kMostReads = 16;
 constexpr std::size_t kDeletedAtOnce = 1000;
@@ -145,7 +145,7 @@ class ObjectSource : public MailSource {
           found[i] = GuardedResult("reading a mailbox", [&] {
             return calls_->Make([&](const kv::Call& call) {
               return GetObject(*store_, RecordName(folder_, number_ + i),
-                               kMostRecordBytes, call);
+                               kMostFramedBytes, call);
             });
           });
         }

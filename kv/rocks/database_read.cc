@@ -29,6 +29,7 @@
 #include "kv/rocks/iterator_impl.h"
 #include "kv/rocks/leaf_copies.h"
 #include "kv/rocks/mapped_files.h"
+#include "kv/rocks/records_ahead.h"
 #include "kv/rocks/segment_layout.h"
 #include "kv/value.h"
 #include "rocksdb/db.h"
@@ -207,6 +208,7 @@ void Database::ReadWritten(schema::Space space,
   const absl::StatusOr<Impl::RowView> view = impl_->ReadingRows();
   if (!view.ok()) return;
   NearTable near;
+  RecordsAhead ahead(keys);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (view->overlay != nullptr) {
       if (const Overlay::Found found = view->overlay->Get(space, keys[i]);
@@ -215,8 +217,9 @@ void Database::ReadWritten(schema::Space space,
         continue;
       }
     }
-    const std::optional<std::string_view> value =
-        impl_->table_files->ReadChecked(*view->instance, keys[i], &near);
+    const auto value = ahead.Around(i, near, [&] {
+      return impl_->table_files->ReadChecked(*view->instance, keys[i], &near);
+    });
     if (value.has_value()) on_value(i, *value);
   }
 }

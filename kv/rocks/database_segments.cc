@@ -31,6 +31,7 @@
 #include "rocksdb/convenience.h"
 #include "rocksdb/db.h"
 #include "rocksdb/options.h"
+#include "rocksdb/table_properties.h"
 #include "schema/spaces.h"
 
 namespace ckptree::kv {
@@ -76,6 +77,23 @@ absl::Status CheckName(std::string_view name) {
         absl::StrFormat("'%s' is no name for a staging folder", name));
   }
   return absl::OkStatus();
+}
+
+// Whether rows of the family were deleted whose bytes may still stand in its
+// tables; true also where that cannot be told.
+bool HasDeletions(rocksdb::DB* db, rocksdb::ColumnFamilyHandle* family) {
+  for (const std::string& property :
+       {rocksdb::DB::Properties::kNumDeletesActiveMemTable,
+        rocksdb::DB::Properties::kNumDeletesImmMemTables}) {
+    std::uint64_t count = 0;
+    if (!db->GetIntProperty(family, property, &count) || count > 0) return true;
+  }
+  // The file list does not have the count of each file.
+  rocksdb::TablePropertiesCollection tables;
+  if (!db->GetPropertiesOfAllTables(family, &tables).ok()) return true;
+  return std::any_of(tables.begin(), tables.end(), [](const auto& table) {
+    return table.second->num_deletions + table.second->num_range_deletions > 0;
+  });
 }
 
 }  // namespace
@@ -174,8 +192,12 @@ absl::Status Database::CompactSmall() {
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl.Writing());
   CKPTREE_RETURN_IF_ERROR(impl.lock->Check());
+  rocksdb::DB& db = *instance->db();
+  rocksdb::ColumnFamilyHandle* const small =
+      instance->family(schema::Space::kSmall);
+  if (!HasDeletions(&db, small)) return absl::OkStatus();
   std::vector<rocksdb::LiveFileMetaData> files;
-  instance->db()->GetLiveFilesMetaData(&files);
+  db.GetLiveFilesMetaData(&files);
   std::uint64_t wanted = kReserveBytes;
   for (const rocksdb::LiveFileMetaData& file : files) {
     if (file.column_family_name == schema::NameOf(schema::Space::kSmall)) {
@@ -187,10 +209,8 @@ absl::Status Database::CompactSmall() {
   options.exclusive_manual_compaction = false;
   options.bottommost_level_compaction =
       rocksdb::BottommostLevelCompaction::kForce;
-  return ToStatus(
-      instance->db()->CompactRange(
-          options, instance->family(schema::Space::kSmall), nullptr, nullptr),
-      "compacting `small`");
+  return ToStatus(db.CompactRange(options, small, nullptr, nullptr),
+                  "compacting `small`");
 }
 
 absl::Status Database::Drop(schema::Space space,

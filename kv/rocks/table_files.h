@@ -84,6 +84,12 @@ class TableFiles {
                                               std::string_view key,
                                               NearTable* near);
 
+  // Begins to read the first of these leaf records, in order of their keys, as
+  // far as the table in `near` likely has them; does not wait. Returns how
+  // many.
+  static std::size_t PrefetchRecords(std::span<const std::string> keys,
+                                     const NearTable& near);
+
   // Has these bytes of an array block read into the page cache, and does not
   // wait; not those that Read() would read past it. Of a value of other than
   // `value_bytes` all, where all was asked for.
