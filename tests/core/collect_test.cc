@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@
 #include "core/process/logger.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kv/commit_kind.h"
 #include "kv/database.h"
 #include "schema/keys.h"
 #include "tests/core/fixture.h"
@@ -37,7 +39,10 @@ using testing::CoreTest;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::IsOkAndHolds;
 using testing::kChunk;
+using ::testing::Not;
+using ::testing::Optional;
 using testing::RandomBytes;
 using ::testing::SizeIs;
 using testing::StatusIs;
@@ -56,6 +61,14 @@ class CollectTest : public CoreTest {
       if (entry.path().extension() == ".sst") bytes += entry.file_size();
     }
     return bytes;
+  }
+  std::set<std::string> Tables() const {
+    std::set<std::string> tables;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(path() + "/db")) {
+      if (entry.path().extension() == ".sst") tables.insert(entry.path());
+    }
+    return tables;
   }
   std::vector<std::string> LargeTables() const {
     std::vector<std::string> tables;
@@ -195,6 +208,68 @@ TEST_F(CollectTest, SmallSavesLeaveNothing) {
   Open();
   ExpectClean();
   EXPECT_EQ(Read(AtStep(50), "same"), part);
+}
+
+TEST_F(CollectTest, WhereNothingIsDeadNoTableIsWrittenAnew) {
+  for (int step = 1; step <= 9; ++step) {
+    ASSERT_OK(Save(step, RandomBytes(20000, static_cast<unsigned>(step))));
+  }
+  ASSERT_OK(store_->Delete(2));
+  EXPECT_EQ(Collect().versions, 1);
+  const std::set<std::string> tables = Tables();
+  EXPECT_THAT(tables, Not(IsEmpty()));
+  EXPECT_EQ(Collect().versions, 0);
+  EXPECT_EQ(Tables(), tables);
+  // Also of one that has yet to be written to a table.
+  ASSERT_OK(store_->Delete(3));
+  EXPECT_EQ(Collect().versions, 1);
+  EXPECT_NE(Tables(), tables);
+  ExpectClean();
+}
+
+// What a version left behind that no row lists, amid those that are there.
+TEST_F(CollectTest, BlocksThatNoVersionHasGo) {
+  for (int step = 1; step <= 9; ++step) {
+    ASSERT_OK(Save(step, RandomBytes(20000, static_cast<unsigned>(step))));
+  }
+  ASSERT_OK_AND_ASSIGN(const StepInfo info, store_->Resolve(AtStep(4)));
+  const std::uint64_t gone = info.version;
+  ASSERT_OK(store_->Delete(4));
+  EXPECT_EQ(Collect().versions, 1);
+  const std::vector<std::string> keys = {
+      schema::SmallKey(gone, 0, schema::BlockKind::kHeader, 0),
+      schema::SmallKey(gone, 0, schema::BlockKind::kChunk, 7)};
+  kv::CommitRequest planted;
+  planted.kind = kv::CommitKind::kCollect;
+  for (const std::string& key : keys) {
+    planted.batch.Put(schema::Space::kSmall, key, "left behind");
+  }
+  const auto any = [](const kv::Database&, const kv::OpenReport&) {
+    return absl::OkStatus();
+  };
+  store_.reset();
+  {
+    ASSERT_OK_AND_ASSIGN(
+        const auto database,
+        kv::Database::Open(path(), {}, kv::Mode::kReadWrite, any));
+    ASSERT_OK(database->Commit(std::move(planted)).status);
+  }
+  Open();
+  const kv::Database& database = internal::StoreEngine::Of(*store_).database();
+  for (const std::string& key : keys) {
+    ASSERT_THAT(database.Get(schema::Space::kSmall, key),
+                IsOkAndHolds(Optional(std::string("left behind"))));
+  }
+  Collect();
+  for (const std::string& key : keys) {
+    EXPECT_THAT(database.Get(schema::Space::kSmall, key),
+                IsOkAndHolds(std::nullopt));
+  }
+  ExpectClean();
+  for (const int step : {1, 2, 3, 5, 6, 7, 8, 9}) {
+    EXPECT_EQ(Read(AtStep(step)),
+              RandomBytes(20000, static_cast<unsigned>(step)));
+  }
 }
 
 TEST_F(CollectTest, AnOverwrittenStepIsCollected) {
