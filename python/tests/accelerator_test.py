@@ -311,6 +311,24 @@ def test_arrays_come_back_on_their_device(store, jax_device, monkeypatch):
         state["large"]).tobytes()
 
 
+def test_many_restored_arrays_have_their_own_bytes(store, jax_device):
+    import jax
+
+    rng = np.random.default_rng(3)
+    host = {  # Pieces of a large one, large ones together, and small ones.
+        "huge": rng.integers(0, 1 << 30, (100 * MIB,), "i4"),
+        **{f"w{i}": rng.random(5 * MIB + i, "f4") for i in range(16)},
+        **{f"small {i}": rng.random(i, "f4") for i in range(300)},
+    }
+    state = {name: jax.device_put(a, jax_device) for name, a in host.items()}
+    store.save(1, state).result(timeout=60)
+    for _ in range(2):
+        found = store.restore(1, like=state)
+        for name, array in found.items():
+            assert array.devices() == {jax_device}
+            assert np.asarray(array).tobytes() == host[name].tobytes(), name
+
+
 def test_arrays_may_be_donated_behind_the_save(store, jax_device):
     import jax
 

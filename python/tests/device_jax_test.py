@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from ckptree.adapters import jax as adapter
-from ckptree.adapters import jax_device
+from ckptree.adapters import jax_buffers, jax_device
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 CHUNK = 64 << 10
@@ -201,19 +201,59 @@ def test_a_manager_saves_it_the_same_way(tmp_path, device):
 # ---- Restoring ----
 
 
-@pytest.mark.parametrize("placed", [True, False])
-@pytest.mark.parametrize("cast", [True, False])
-def test_a_restore_needs_a_few_pieces_of_the_host(
-    store, device, monkeypatch, placed, cast
-):
-    most, now, seen = CHUNK, [], []
-    state = {
-        "whole": jnp.arange(300_000.0).reshape(300, 1000),
-        "long": jnp.arange(100_000.0),
+class PlayedArrival:
+    """A device that copies what it is sent, and only when it is waited for:
+    until then the memory of the host must stay as it is."""
+
+    def __init__(self, monkeypatch):
+        self.waiting = []  # The memory, what it had then, and the array of it.
+        self.calls, self.arrived = 0, 0
+        self._put, self._wait = jax.device_put, jax.block_until_ready
+        monkeypatch.setattr(adapter, "stays_on_host", lambda jobs: False)
+        monkeypatch.setattr(jax_buffers, "is_copied", lambda arrays: True)
+        monkeypatch.setattr(jax, "device_put", self.put)
+        monkeypatch.setattr(jax, "block_until_ready", self.wait)
+
+    def put(self, sent, *places):
+        self.calls += 1
+        several = isinstance(sent, list)
+        copies = [host.copy() for host in (sent if several else [sent])]
+        made = self._put(copies if several else copies[0], *places)
+        arrays = made if several else [made]
+        self.waiting += zip(sent if several else [sent], copies, arrays)
+        return made
+
+    def wait(self, arrays):
+        left = []
+        for memory, then, array in self.waiting:
+            if any(array is waited for waited in arrays):
+                assert memory.tobytes() == then.tobytes()
+                self.arrived += 1
+            else:
+                left.append((memory, then, array))
+        self.waiting = left
+        return self._wait(arrays)
+
+
+def of_many_sizes(seed=1):
+    rng = np.random.default_rng(seed)
+    return {
+        "whole": jnp.asarray(rng.random((300, 1000), "f4")),
+        "long": jnp.asarray(rng.random(100_000, "f4")),
         "one": jnp.float32(7),
-        **{f"small {i}": jnp.full((1000,), i, "f4") for i in range(100)},
+        "none": jnp.zeros((0, 3)),
+        "half": jnp.asarray(rng.random((333, 7)), jnp.bfloat16),
+        **{
+            f"small {i}": jnp.asarray(rng.random(1000 + i, "f4"))
+            for i in range(100)
+        },
     }
-    store.save(1, state).result(timeout=60)
+
+
+@pytest.fixture
+def allocated(monkeypatch):
+    """The sizes of memory of the host that were asked for."""
+    seen = []
     real = adapter.memory.empty
 
     def empty(shape, dtype):
@@ -221,29 +261,96 @@ def test_a_restore_needs_a_few_pieces_of_the_host(
         seen.append(made.nbytes)
         return made
 
-    def put(x, *rest, **more):
-        now.append(x)
-        return real_put(x, *rest, **more)
-
-    real_put = jax.device_put
     monkeypatch.setattr(adapter.memory, "empty", empty)
-    monkeypatch.setattr(adapter, "stays_on_host", lambda jobs: False)
-    monkeypatch.setattr(adapter, "_BYTES_AT_ONCE", most)
-    monkeypatch.setattr(jax, "device_put", put)
+    return seen
+
+
+@pytest.mark.parametrize("placed", [True, False])
+@pytest.mark.parametrize("cast", [True, False])
+def test_a_restore_needs_two_buffers_of_the_host(
+    store, device, monkeypatch, allocated, placed, cast
+):
+    state = of_many_sizes()
+    store.save(1, state).result(timeout=60)
+    arrival = PlayedArrival(monkeypatch)
+    monkeypatch.setattr(adapter, "_BYTES_AT_ONCE", CHUNK)
     like = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(
             x.shape,
-            jnp.float16 if cast and x.size == 1000 else x.dtype,
+            jnp.float16 if cast and x.size % 2 == 0 else x.dtype,
             sharding=jax.sharding.SingleDeviceSharding(jax.devices()[3])
             if placed
             else None,
         ),
         state,
     )
-    found = store.restore(1, like=like, cast=cast)
-    assert sum(seen) == sum(leaf.nbytes for leaf in store[1].leaves())
-    assert max(seen) <= most and len(now) > 20
+    found = store.restore(1, like=like, cast="lossy" if cast else False)
+    assert len(allocated) == 2 and max(allocated) <= CHUNK * 17 // 16
+    assert arrival.calls > 20 and arrival.arrived > 20
     for name, leaf in found.items():
         assert leaf.dtype == like[name].dtype
-        assert np.array_equal(leaf, state[name])
+        assert np.array_equal(leaf, state[name].astype(leaf.dtype))
         assert not placed or leaf.devices() == {jax.devices()[3]}
+
+
+def test_an_array_in_parts_goes_through_buffers_of_its_size(
+    store, device, monkeypatch, allocated
+):
+    mesh = Mesh(np.array(jax.devices()), "a")
+    split = NamedSharding(mesh, PartitionSpec(None, "a"))
+    state = {
+        f"w{i}": jax.device_put(jnp.full((64, 1024), i, "f4"), split)
+        for i in range(6)
+    }
+    store.save(1, state).result(timeout=60)
+    arrival = PlayedArrival(monkeypatch)
+    monkeypatch.setattr(adapter, "_BYTES_AT_ONCE", CHUNK)
+    found = store.restore(1, like=state)
+    assert len(allocated) == 2 and arrival.arrived > 20
+    assert_same(found, state)
+    for name, leaf in found.items():
+        assert leaf.sharding == state[name].sharding
+
+
+# What a CPU has taken over is the array's.
+@pytest.mark.parametrize("known", [True, False])
+def test_no_two_arrays_of_a_cpu_share_memory(
+    store, device, monkeypatch, known
+):
+    state = of_many_sizes()
+    store.save(1, state).result(timeout=60)
+    monkeypatch.setattr(adapter, "_BYTES_AT_ONCE", CHUNK)
+    if not known:  # As where a CPU is the default device of a process.
+        monkeypatch.setattr(adapter, "stays_on_host", lambda jobs: False)
+    found = store.restore(1, like=state)
+    for _ in range(3):
+        store.restore(1, like=state)
+    assert_same(found, state)
+    ranges = sorted(
+        (leaf.unsafe_buffer_pointer(), leaf.nbytes)
+        for leaf in found.values()
+        if leaf.size > 0
+    )
+    for (begin, nbytes), (behind, _) in zip(ranges, ranges[1:]):
+        assert begin + nbytes <= behind
+
+
+def test_memory_is_used_again_only_where_it_was_copied():
+    class Device:
+        def __init__(self, platform):
+            self.platform = platform
+
+    class Array:
+        def __init__(self, kind, *platforms):
+            self._devices = set(map(Device, platforms))
+            self.sharding = type("Sharding", (), {"memory_kind": kind})
+
+        def devices(self):
+            return self._devices
+
+    gpu = Array("device", "gpu", "gpu")
+    assert jax_buffers.is_copied([gpu, Array(None, "tpu")])
+    assert not jax_buffers.is_copied([gpu, Array("device", "cpu")])
+    assert not jax_buffers.is_copied([gpu, Array("device", "of tomorrow")])
+    assert not jax_buffers.is_copied([gpu, Array("pinned_host", "gpu")])
+    assert not jax_buffers.is_copied([jnp.ones(3)])

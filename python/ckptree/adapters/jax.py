@@ -59,6 +59,7 @@ except ImportError:
 
 from ckptree.adapters import jax_alike, jax_device  # Both import JAX.
 from ckptree.adapters.jax_alike import PRNG_TAG, dtype_of, is_weak
+from ckptree.adapters.jax_buffers import Buffers
 
 if TYPE_CHECKING:
     from ckptree import _engine
@@ -305,15 +306,11 @@ def load(
     arrays: list[Any] = [None] * len(requests)
     batch: list[_Job] = []
     size = 0
-    sent: list[Any] = []
+    buffers = Buffers(_BYTES_AT_ONCE)
 
     def run() -> None:
-        nonlocal batch, size, sent
-        now = _run(step, requests, batch, on_devices, changed)
-        # Memory of the host is held until it has arrived.
-        if not stays_on_host(batch):
-            jax.block_until_ready(sent)
-            sent = now
+        nonlocal batch, size
+        _run(step, requests, batch, buffers, on_devices, changed)
         batch, size = [], 0
 
     with without_collection():
@@ -335,7 +332,9 @@ def load(
         for job, job_bytes in zip(jobs, sizes):
             if job_bytes > _BYTES_AT_ONCE and not whole:
                 if not stays_on_host([job]):
-                    _load_large(step, requests, job, on_devices, changed)
+                    _load_large(
+                        step, requests, job, buffers, on_devices, changed
+                    )
                     continue
             if batch and size + job_bytes > _BYTES_OF_ONE_ARRAY:
                 run()
@@ -419,35 +418,54 @@ def _run(
     step: _engine.Step,
     requests: Sequence[Request],
     jobs: list[_Job],
+    buffers: Buffers,
     on_devices: dict[int, list[Any]],
     changed: dict[int, str],
-) -> list[Any]:
-    """Reads the boxes of `jobs` in one pass and sends them to their devices;
-    what was sent."""
-    hosts = []
+) -> None:
+    """Reads the boxes of `jobs` in one pass and sends them to their devices."""
+    hosts, staged = _hosts(requests, jobs, buffers)
     reads: list[ReadRequest] = []
-    for job in jobs:
-        info = requests[job.request].info
-        host = memory.empty(job.shape, dtypes.to_numpy(info.dtype))
-        hosts.append(host)
+    for job, host in zip(jobs, hosts):
         if host.nbytes > 0:
+            info = requests[job.request].info
             reads.append((info, host, job.start, job.shape))
     step.read(reads)
     # Sent in one call each: JAX takes longer over a call than over an array.
     placed: list[tuple[int, Any, Any]] = []
     unplaced: list[tuple[int, Any]] = []
-    for job, host in zip(jobs, hosts):
+    for i, (job, host) in enumerate(zip(jobs, hosts)):
         host = _converted(requests, job, host, changed)
         if not job.devices:
-            unplaced.append((job.request, host))
-        placed += [(job.request, host, device) for device in job.devices]
+            unplaced.append((i, host))
+        placed += [(i, host, device) for device in job.devices]
     sent = jax.device_put([h for _, h, _ in placed], [d for _, _, d in placed])
-    for (request, _, _), array in zip(placed, sent):
-        on_devices[request].append(array)
     others = jax.device_put([host for _, host in unplaced])
-    for (request, _), array in zip(unplaced, others):
-        on_devices[request].append(array)
-    return [*sent, *others]
+    made = [(i, array) for (i, _, _), array in zip(placed, sent)]
+    made += [(i, array) for (i, _), array in zip(unplaced, others)]
+    for i, array in made:
+        on_devices[jobs[i].request].append(array)
+    if staged:
+        buffers.sent([array for i, array in made if i in staged])
+
+
+def _hosts(
+    requests: Sequence[Request], jobs: list[_Job], buffers: Buffers
+) -> tuple[list[np.ndarray[Any, Any]], set[int]]:
+    """Memory of the host for the boxes, and of which boxes it is used again:
+    what stays on the host is to have its own."""
+    dtypes_of = [dtypes.to_numpy(requests[j.request].info.dtype) for j in jobs]
+    staged: list[int] = []
+    if not stays_on_host(jobs):
+        staged = [i for i, j in enumerate(jobs) if not stays_on_host([j])]
+    taken: dict[int, np.ndarray[Any, Any]] = {}
+    if staged:
+        lent = buffers.take((jobs[i].shape, dtypes_of[i]) for i in staged)
+        taken = dict(zip(staged, lent))
+    hosts = [
+        taken[i] if i in taken else memory.empty(job.shape, dtype)
+        for i, (job, dtype) in enumerate(zip(jobs, dtypes_of))
+    ]
+    return hosts, set(staged)
 
 
 def _converted(
@@ -472,6 +490,7 @@ def _load_large(
     step: _engine.Step,
     requests: Sequence[Request],
     job: _Job,
+    buffers: Buffers,
     on_devices: dict[int, list[Any]],
     changed: dict[int, str],
 ) -> None:
@@ -484,14 +503,13 @@ def _load_large(
         jax.numpy.zeros(job.shape, dtype, device=device) for device in devices
     ]
     grid = step.details([info])[0]["chunk_shape"]
-    sent: list[Any] = []
     for start, shape in cut(job.shape, saved.itemsize, grid, _BYTES_AT_ONCE):
-        host = memory.empty(shape, saved)
+        (host,) = buffers.take([(shape, saved)])
         there = tuple(a + b for a, b in zip(job.start, start))
         step.read([(info, host, there, shape)])
         host = _converted(requests, job, host, changed)
-        jax.block_until_ready(sent)
         sent = [jax.device_put(host, device) for device in devices]
+        buffers.sent(sent)
         made = [_put_at(whole, part, start) for whole, part in zip(made, sent)]
     on_devices[job.request] += made
 
