@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "schema/slice_proof.h"
+
 namespace ckptree::internal {
 
 // Leaves below this many bytes are packed, unless they stand in their record.
@@ -21,30 +23,48 @@ inline constexpr std::uint64_t kPackBytes = 64 << 10;
 // Puts leaves into packs, one after the other.
 class PackLayout {
  public:
+  enum class Kind {
+    // What may go into a segment: a value of 512 bytes and more begins at a
+    // multiple of 64, so that a view of it needs no copy.
+    kPlain,
+    // What stays in `small`, where views are copies: behind such a value there
+    // is room for a proof.
+    kProved,
+  };
+
+  explicit PackLayout(Kind kind) : proved_(kind == Kind::kProved) {}
+
   struct Place {
     std::size_t pack = 0;  // Counted from 0.
     std::uint64_t offset = 0;
   };
 
   Place Add(std::uint64_t size) {
-    // Values of a cache line and more start on one: views need no copy.
-    const std::uint64_t align = size >= 512 ? 64 : 16;
-    if (packs_ == 0 || bytes_ + align + size > kPackBytes) {
+    const bool large = size >= schema::kLeastProvedBytes;
+    const std::uint64_t align = large && !proved_ ? 64 : 16;
+    const std::uint64_t taken =
+        size + (large && proved_ ? schema::kSliceProofBytes : 0);
+    if (packs_ == 0 || bytes_ + align + taken > kPackBytes) {
       ++packs_;
+      closed_ += bytes_;
       bytes_ = 0;
     }
     const std::uint64_t offset = (bytes_ + align - 1) / align * align;
-    bytes_ = offset + size;
+    bytes_ = offset + taken;
     return {packs_ - 1, offset};
   }
 
   std::size_t packs() const { return packs_; }
   // Of the last one.
   std::uint64_t bytes() const { return bytes_; }
+  // Of all.
+  std::uint64_t total() const { return closed_ + bytes_; }
 
  private:
+  bool proved_;
   std::size_t packs_ = 0;
   std::uint64_t bytes_ = 0;
+  std::uint64_t closed_ = 0;  // Of those before the last one.
 };
 
 }  // namespace ckptree::internal

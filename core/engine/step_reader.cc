@@ -316,7 +316,8 @@ std::optional<StepReader::RecordName> StepReader::RecordOf(
   return RecordName{part.tree->digest(), run.place, run.version, run.source};
 }
 
-absl::StatusOr<StepReader::Located> StepReader::Locate(const Path& path) const {
+absl::StatusOr<StepReader::Found> StepReader::LookupValue(
+    const Path& path) const {
   CKPTREE_RETURN_IF_ERROR(engine_->CheckUsable());
   CKPTREE_ASSIGN_OR_RETURN(Found found, Lookup(path));
   if (!IsLeaf(found.entry->kind)) {
@@ -324,6 +325,40 @@ absl::StatusOr<StepReader::Located> StepReader::Locate(const Path& path) const {
         absl::StrFormat("step %s: %s is a %s, it has no value", step_name(),
                         path.Text(), Name(found.entry->kind)));
   }
+  return found;
+}
+
+LeafOfStep StepReader::At(const Place& place) const {
+  const Part& part = parts_[place.part];
+  return {.tree = *part.tree,
+          .map = part.map,
+          .version = record_->version,
+          .part = part.part,
+          .ordinal = place.ordinal};
+}
+
+bool StepReader::ReadProved(const Found& found,
+                            std::span<std::byte> destination,
+                            PackGuesses::Trial* trial) const {
+  // What is proved is said of a step of one part.
+  if (parts_.size() != 1 || found.places.size() != 1 ||
+      found.entry->kind != EntryKind::kArray ||
+      !engine_->pack_guesses().ReadProved(engine_->database(),
+                                          At(found.places[0]), record_->digest,
+                                          destination, trial)) {
+    return false;
+  }
+  engine_->CountRead(destination.size());
+  return true;
+}
+
+absl::StatusOr<StepReader::Located> StepReader::Locate(const Path& path) const {
+  CKPTREE_ASSIGN_OR_RETURN(Found found, LookupValue(path));
+  return LocateFound(path, std::move(found), {});
+}
+
+absl::StatusOr<StepReader::Located> StepReader::LocateFound(
+    const Path& path, Found found, const PackGuesses::Trial& trial) const {
   Located located;
   located.entry = std::move(found.entry);
   located.records.reserve(found.places.size());
@@ -331,8 +366,7 @@ absl::StatusOr<StepReader::Located> StepReader::Locate(const Path& path) const {
     const Part& part = parts_[place.part];
     absl::StatusOr<schema::LeafRecord> record =
         engine_->pack_guesses().ReadWith(
-            engine_->database(), *part.tree, part.map, part.part,
-            record_->version, place.ordinal, [&] {
+            engine_->database(), At(place), parts_.size() == 1, trial, [&] {
               return ReadLeaf(engine_->database(), part.part,
                               part.map.At(place.ordinal));
             });
@@ -417,21 +451,26 @@ absl::Status StepReader::AddRead(const Path& path,
 }
 
 absl::StatusOr<LeafValue> StepReader::Value(const Path& path) const {
-  CKPTREE_ASSIGN_OR_RETURN(const Located located, Locate(path));
+  CKPTREE_ASSIGN_OR_RETURN(Found found, LookupValue(path));
   LeafValue value;
-  value.info = InfoOf(*located.entry);
-  std::uint64_t bytes = 0;
-  if (located.entry->kind == EntryKind::kArray) {
-    bytes = static_cast<std::uint64_t>(ArrayBytes(located.entry->dtype,
-                                                  located.entry->packed,
-                                                  located.entry->shape)
-                                           .value_or(0));
-  } else {
+  value.info = InfoOf(*found.entry);
+  const bool is_array = found.entry->kind == EntryKind::kArray;
+  if (is_array) {
+    value.bytes.resize(static_cast<std::size_t>(
+        ArrayBytes(found.entry->dtype, found.entry->packed, found.entry->shape)
+            .value_or(0)));
+  }
+  PackGuesses::Trial trial;
+  if (ReadProved(found, value.bytes, &trial)) return value;
+  CKPTREE_ASSIGN_OR_RETURN(const Located located,
+                           LocateFound(path, std::move(found), trial));
+  if (!is_array) {
+    std::uint64_t bytes = 0;
     for (const schema::LeafRecord& record : located.records) {
       bytes += record.byte_length;
     }
+    value.bytes.resize(bytes);
   }
-  value.bytes.resize(bytes);
   const ReadOptions unwatched;
   ReadPlan plan(engine_->database(), unwatched);
   CKPTREE_RETURN_IF_ERROR(AddRead(path, std::nullopt, value.bytes,

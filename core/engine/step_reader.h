@@ -34,6 +34,7 @@ class StepReader {
       std::shared_ptr<Engine> engine, StepRecordPtr record);
 
   const StepInfo& info() const { return info_; }
+  const base::Digest& digest() const { return record_->digest; }
   std::string step_name() const { return StepText(info_.branch, info_.step); }
   absl::StatusOr<StepMetadata> Metadata() const;
   absl::StatusOr<std::vector<LeafInfo>> Leaves(std::string_view glob) const;
@@ -101,6 +102,14 @@ class StepReader {
 
   // The entry and its places; follows a tie. kNotFound names close paths.
   absl::StatusOr<Found> Lookup(const Path& path) const;
+  // The same of what has a value: kInvalidArgument where it has none.
+  absl::StatusOr<Found> LookupValue(const Path& path) const;
+  LeafOfStep At(const Place& place) const;
+  // The whole value without its record, where that can be: see PackGuesses.
+  bool ReadProved(const Found& found, std::span<std::byte> destination,
+                  PackGuesses::Trial* trial) const;
+  absl::StatusOr<Located> LocateFound(const Path& path, Found found,
+                                      const PackGuesses::Trial& trial) const;
   // read_many.cc: the records of what was found, by part and `read` of their
   // places, which it sets; on this thread alone where `here`.
   absl::StatusOr<std::vector<std::vector<schema::LeafRecord>>> RecordsOf(

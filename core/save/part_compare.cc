@@ -12,7 +12,6 @@
 #include "base/status_macros.h"
 #include "ckptree/dtype.h"
 #include "core/array/leaf_statistics.h"
-#include "core/array/pack_layout.h"
 #include "core/coding/rounded_copy.h"
 #include "core/process/first_error.h"
 #include "schema/dead_list.h"
@@ -475,10 +474,28 @@ void PartCompare::LeaveThinPacks() {
   }
 }
 
+PackLayout::Kind PartCompare::KindOfPacks() const {
+  // Of a part among others a reader knows no digest.
+  if (task_.among_others) return PackLayout::Kind::kPlain;
+  PackLayout layout(PackLayout::Kind::kProved);
+  for (std::size_t i = 0; i < staged_.piece_count(); ++i) {
+    const StagedContent::Piece& piece = staged_.piece(i);
+    if (!piece.run) continue;
+    for (std::uint32_t l = piece.leaf; l < piece.leaf_end; ++l) {
+      if (IsWritten(leaves_[l])) layout.Add(content_.leaves[l].byte_length);
+    }
+    if (sink_.bytes() + layout.total() > task_.small.bytes) {
+      return PackLayout::Kind::kPlain;
+    }
+  }
+  return PackLayout::Kind::kProved;
+}
+
 // Step 4 for packed leaves.
 absl::Status PartCompare::WritePacks() {
   std::vector<Pack> packs;
-  PackLayout layout;
+  packs_ = KindOfPacks();
+  PackLayout layout(packs_);
   std::uint64_t unchanged = 0;
   for (std::size_t i = 0; i < staged_.piece_count(); ++i) {
     const StagedContent::Piece& piece = staged_.piece(i);
@@ -486,7 +503,7 @@ absl::Status PartCompare::WritePacks() {
     for (std::uint32_t l = piece.leaf; l < piece.leaf_end; ++l) {
       const ComparedLeaf& leaf = leaves_[l];
       const std::uint64_t size = content_.leaves[l].byte_length;
-      if (!leaf.changed && !leaf.rewrite) {
+      if (!IsWritten(leaf)) {
         unchanged += size;
         continue;
       }
@@ -536,6 +553,7 @@ absl::Status PartCompare::WritePack(const Pack& pack) {
     slice.length = ref.length;
     slice.digest = ref.digest;
   }
+  std::memset(payload.data() + filled, 0, pack.bytes - filled);
   CKPTREE_ASSIGN_OR_RETURN(
       const std::uint32_t block,
       sink_.Write(Order(pack.members[0].second, 0),

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "base/mapped_vector.h"
+#include "core/array/pack_layout.h"
 #include "core/save/block_sink.h"
 #include "core/save/part_task.h"
 #include "core/save/staged_content.h"
@@ -67,6 +68,8 @@ class PartCompare {
   // no statistics, or is in its record.
   std::span<const Statistics> statistics(std::size_t ordinal) const;
   bool WantsStatistics(const SourceLeaf& leaf) const;
+  // Whether packs have room for proofs behind their slices, zeros so far.
+  bool packs_have_proofs() const { return packs_ == PackLayout::Kind::kProved; }
 
  private:
   struct Pack {
@@ -108,6 +111,13 @@ class PartCompare {
   absl::Status CompareRun(std::size_t index);
   void CompareInline();
   void LeaveThinPacks();
+  // Whether a packed leaf gets into a pack of this save.
+  static bool IsWritten(const ComparedLeaf& leaf) {
+    return leaf.changed || leaf.rewrite;
+  }
+  // How leaves are put into packs: with proofs where all that is new stays in
+  // `small` with them, too.
+  PackLayout::Kind KindOfPacks() const;
   absl::Status WritePacks();
   absl::Status WritePack(const Pack& pack);
   void ReleaseRuns();
@@ -118,6 +128,7 @@ class PartCompare {
   const CompactPart* const base_;
   const bool all_records_;
   BlockSink& sink_;
+  PackLayout::Kind packs_ = PackLayout::Kind::kPlain;
   std::vector<ComparedLeaf> leaves_;
   base::MappedVector<ComparedChunk> chunks_;
   base::MappedVector<Statistics> statistics_;  // Parallel to chunks_, or empty.

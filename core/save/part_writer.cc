@@ -5,6 +5,7 @@
 #include "core/save/part_writer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <span>
 
@@ -18,6 +19,7 @@
 #include "core/version/leaf_share.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
+#include "schema/slice_proof.h"
 #include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
 #include "tbb/task_group.h"
@@ -307,8 +309,36 @@ class PartWriter {
     return records;
   }
 
+  // Behind each slice that a reader can find by its leaf alone: that it is the
+  // right one. Last of all, for it is said of the whole step.
+  void ProveSlices(const PartResult& result) {
+    if (!compare_.packs_have_proofs()) return;
+    schema::ProvedLeaf proved = {.version = task_.version,
+                                 .part = task_.part,
+                                 .tree = content_.tree->digest,
+                                 .step = StepDigest({result.digest})};
+    for (const FreshLeaf& leaf : fresh_) {
+      const SourceLeaf& source = content_.leaves[leaf.ordinal];
+      if (source.form != LeafForm::kPacked || !source.is_whole() ||
+          source.entry().kind != EntryKind::kArray ||
+          source.byte_length < schema::kLeastProvedBytes) {
+        continue;
+      }
+      const ComparedChunk& chunk = compare_.chunks(leaf.ordinal)[0];
+      if (chunk.block == kNotWritten) continue;
+      const BlockSink::Place& place = sink_.place(chunk.block);
+      if (place.place != schema::Space::kSmall) continue;
+      proved.ordinal = leaf.ordinal;
+      const base::Digest proof = schema::SliceProof(proved, chunk.ref.digest);
+      std::string& pack = sink_.small()[schema::SequenceOf(place.n) - 1].second;
+      std::memcpy(pack.data() + chunk.ref.offset + chunk.ref.length,
+                  proof.bytes.data(), schema::kSliceProofBytes);
+    }
+  }
+
   // What was written, once all of it is.
   void AddBlocks(PartResult* result) {
+    ProveSlices(*result);
     result->records_written = fresh_.size();
     result->small = SmallRecords();
     result->segments = std::move(sink_.segments());

@@ -5,11 +5,12 @@
 #include "core/version/pack_guess.h"
 
 #include <chrono>
+#include <cstring>
+#include <vector>
 
-#include "ckptree/dtype.h"
-#include "core/array/pack_layout.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
+#include "schema/slice_proof.h"
 #include "schema/spaces.h"
 
 namespace ckptree::internal {
@@ -20,47 +21,40 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 20;
 
 }  // namespace
 
-std::optional<PackPlace> GuessPack(const StepTree& tree,
-                                   const schema::LeafMap& map,
-                                   std::uint64_t version,
-                                   std::uint32_t ordinal) {
-  const auto& runs = map.runs();
-  if (tree.page_count() != 1 || ordinal >= map.size()) return std::nullopt;
-  const auto page = tree.LoadPage(0);
+std::optional<PackPlace> GuessPack(const LeafOfStep& leaf,
+                                   PackLayout::Kind kind) {
+  if (leaf.tree.page_count() != 1 || leaf.ordinal >= leaf.map.size()) {
+    return std::nullopt;
+  }
+  const auto page = leaf.tree.LoadPage(0);
   if (!page.ok()) return std::nullopt;
-  PackLayout layout;
+  const std::vector<std::uint32_t>& sizes = (*page)->array_bytes;
+  if (sizes.size() != leaf.map.size()) return std::nullopt;
+  PackLayout layout(kind);
   std::optional<PackPlace> found;
   std::size_t pack = 0;  // That it is in.
-  std::uint64_t total = 0;
-  std::uint32_t leaf = 0;
-  auto run = runs.begin();
-  for (const schema::TreeEntry& entry : (*page)->page->entries) {
-    if (!IsLeaf(entry.kind)) continue;
-    const std::uint32_t at = leaf++;
-    while (run != runs.end() && at >= run->first + run->count) ++run;
-    if (run == runs.end()) return std::nullopt;
-    const bool written =
-        run->version == version && run->place == schema::Space::kSmall;
-    if (at == ordinal && !written) return std::nullopt;
-    // Of other kinds most stand in their record.
-    if (!written || entry.kind != EntryKind::kArray) continue;
-    const auto bytes = static_cast<std::uint64_t>(
-        ArrayBytes(entry.dtype, entry.packed, entry.shape).value_or(0));
-    if (bytes <= std::uint64_t{schema::kMaxInlineBytes}) continue;
-    if (bytes >= kPackedLeafBytes) return std::nullopt;
-    const PackLayout::Place place = layout.Add(bytes);
-    total += bytes;
-    if (at == ordinal) {
-      pack = place.pack;
-      found = PackPlace{
-          schema::BlockNumber(0, static_cast<std::uint32_t>(pack) + 1), 0,
-          place.offset, bytes};
+  for (const schema::MapRun& run : leaf.map.runs()) {
+    if (run.version != leaf.version || run.place != schema::Space::kSmall) {
+      continue;
     }
-    if (found.has_value() && place.pack == pack) {
-      found->block_bytes = layout.bytes();
+    for (std::uint32_t at = run.first; at < run.first + run.count; ++at) {
+      const std::uint32_t bytes = sizes[at];
+      // Of values that are no arrays most stand in their record, too.
+      if (bytes <= schema::kMaxInlineBytes) continue;
+      if (bytes >= kPackedLeafBytes) return std::nullopt;
+      const PackLayout::Place place = layout.Add(bytes);
+      if (at == leaf.ordinal) {
+        pack = place.pack;
+        found = PackPlace{
+            schema::BlockNumber(0, static_cast<std::uint32_t>(pack) + 1), 0,
+            place.offset, bytes};
+      }
+      if (found.has_value() && place.pack == pack) {
+        found->block_bytes = layout.bytes();
+      }
     }
   }
-  return total <= kMostBytes ? found : std::nullopt;
+  return layout.total() <= kMostBytes ? found : std::nullopt;
 }
 
 std::int64_t PackGuesses::Now() {
@@ -69,32 +63,75 @@ std::int64_t PackGuesses::Now() {
       .count();
 }
 
-std::optional<PackPlace> PackGuesses::Begin(const kv::Database& database,
-                                            const StepTree& tree,
-                                            const schema::LeafMap& map,
-                                            std::uint16_t part,
-                                            std::uint64_t version,
-                                            std::uint32_t ordinal) {
-  const auto guess = GuessPack(tree, map, version, ordinal);
-  if (guess.has_value()) {
-    database.Prefetch(
-        schema::Space::kSmall,
-        schema::SmallKey(version, part, schema::BlockKind::kChunk, guess->n),
-        guess->block_bytes, guess->offset, guess->bytes);
+bool PackGuesses::ReadProved(const kv::Database& database,
+                             const LeafOfStep& leaf, const base::Digest& step,
+                             std::span<std::byte> destination, Trial* trial) {
+  if (destination.size() < schema::kLeastProvedBytes ||
+      destination.size() >= kPackedLeafBytes ||
+      !MayGuess(PackLayout::Kind::kProved)) {
+    return false;
   }
-  return guess;
+  trial->guess = GuessPack(leaf, PackLayout::Kind::kProved);
+  if (!trial->guess.has_value() || trial->guess->bytes != destination.size()) {
+    return false;
+  }
+  // Both at once: the proof stands behind the value.
+  thread_local std::vector<std::byte> read;
+  read.resize(destination.size() + schema::kSliceProofBytes);
+  if (!database.ReadUnchecked(
+          schema::Space::kSmall,
+          schema::SmallKey(leaf.version, leaf.part, schema::BlockKind::kChunk,
+                           trial->guess->n),
+          trial->guess->block_bytes, trial->guess->offset, read)) {
+    return false;
+  }
+  std::memcpy(destination.data(), read.data(), destination.size());
+  // After the copy: what the caller gets is what was checked.
+  const base::Digest proof = schema::SliceProof({.version = leaf.version,
+                                                 .part = leaf.part,
+                                                 .ordinal = leaf.ordinal,
+                                                 .tree = leaf.tree.digest(),
+                                                 .step = step},
+                                                base::DigestOf(destination));
+  trial->refuted =
+      std::memcmp(proof.bytes.data(), read.data() + destination.size(),
+                  schema::kSliceProofBytes) != 0;
+  if (trial->refuted) return false;
+  WrongOf(PackLayout::Kind::kProved).store(0, std::memory_order_relaxed);
+  return true;
 }
 
-void PackGuesses::Judge(const PackPlace& guess,
-                        const schema::LeafRecord& record) {
-  const bool right = record.chunks.size() == 1 &&
-                     record.chunks[0].place == schema::Space::kSmall &&
-                     record.chunks[0].n == guess.n &&
-                     record.chunks[0].offset == guess.offset;
+PackGuesses::Trial PackGuesses::Begin(const kv::Database& database,
+                                      const LeafOfStep& leaf, bool one_part) {
+  Trial trial;
+  for (const auto kind :
+       {PackLayout::Kind::kProved, PackLayout::Kind::kPlain}) {
+    if (trial.guess.has_value() || !MayGuess(kind)) continue;
+    if (kind == PackLayout::Kind::kProved && !one_part) continue;
+    trial.kind = kind;
+    trial.guess = GuessPack(leaf, kind);
+  }
+  if (trial.guess.has_value()) {
+    const PackPlace& guess = *trial.guess;
+    database.Prefetch(schema::Space::kSmall,
+                      schema::SmallKey(leaf.version, leaf.part,
+                                       schema::BlockKind::kChunk, guess.n),
+                      guess.block_bytes, guess.offset, guess.bytes);
+  }
+  return trial;
+}
+
+void PackGuesses::Judge(const Trial& trial, const schema::LeafRecord& record) {
+  const bool right =
+      !trial.refuted && record.chunks.size() == 1 &&
+      record.chunks[0].place == schema::Space::kSmall &&
+      record.chunks[0].n == trial.guess->n &&
+      record.chunks[0].block_length == trial.guess->block_bytes &&
+      record.chunks[0].offset == trial.guess->offset;
   if (right) {
-    wrong_.store(0, std::memory_order_relaxed);
+    WrongOf(trial.kind).store(0, std::memory_order_relaxed);
   } else {
-    wrong_.fetch_add(1, std::memory_order_relaxed);
+    WrongOf(trial.kind).fetch_add(1, std::memory_order_relaxed);
   }
 }
 

@@ -3,10 +3,12 @@
 #include "core/version/step_tree.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "ckptree/dtype.h"
 #include "schema/keys.h"
 
 namespace ckptree::internal {
@@ -28,6 +30,22 @@ absl::StatusOr<std::string> ReadAddressed(const kv::Database& database,
         "%s %s: the stored bytes have another digest", what, digest.Hex()));
   }
   return *std::move(bytes);
+}
+
+std::vector<std::uint32_t> ArrayBytesOf(const schema::TreePage& page) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::uint32_t>::max();
+  std::vector<std::uint32_t> bytes;
+  bytes.reserve(page.entries.size());
+  for (const schema::TreeEntry& entry : page.entries) {
+    if (!IsLeaf(entry.kind)) continue;
+    bytes.push_back(
+        entry.kind == EntryKind::kArray
+            ? static_cast<std::uint32_t>(std::min(
+                  kMost, ArrayBytes(entry.dtype, entry.packed, entry.shape)
+                             .value_or(kMost)))
+            : 0);
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -71,6 +89,7 @@ absl::StatusOr<std::shared_ptr<const StepTree::Page>> StepTree::LoadPage(
     leaves += IsLeaf(entry.kind) ? 1 : 0;
   }
   page->leaves_before.push_back(leaves);
+  if (root_.pages.size() == 1) page->array_bytes = ArrayBytesOf(decoded);
   if (decoded.entries.size() != ref.entry_count ||
       leaves != LeavesOfPage(index) || decoded.entries.empty() ||
       decoded.entries.front().path != ref.first_path) {

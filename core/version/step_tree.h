@@ -58,6 +58,9 @@ class StepTree {
     std::shared_ptr<const schema::TreePage> page;
     // Leaves before each entry of the page, and in all of it.
     std::vector<std::uint32_t> leaves_before;
+    // Of a tree of one page, which has the leaves that are asked for alone: of
+    // each array its bytes, or the most there can be; 0 of other leaves.
+    std::vector<std::uint32_t> array_bytes;
   };
   // REQUIRES: index < root().pages.size().
   absl::StatusOr<std::shared_ptr<const Page>> LoadPage(std::size_t index) const;

@@ -268,7 +268,8 @@ TEST_F(DamageTest, AFlippedBitCostsItsChunkAndNoMore) {
 class SmallDamageTest : public CoreTest {
  protected:
   static constexpr int kFew = 8;
-  static constexpr std::size_t kFewBytes = 640;  // A pack aligns.
+  static constexpr std::size_t kFewBytes = 640;          // A pack aligns.
+  static constexpr std::size_t kApart = kFewBytes + 16;  // A proof follows.
 
   static std::string Name(int i) { return "w" + std::to_string(i); }
   Bytes Value(int i) const {
@@ -381,17 +382,19 @@ TEST_F(SmallDamageTest, AFlippedBitCostsTheLeafItIsInAndNoOtherOfItsPack) {
   ASSERT_NO_FATAL_FAILURE(FindBytes());
   ExpectLost(fourth_, {Name(3)});
   ExpectLost(fourth_ + kFewBytes - 1, {Name(3)});
-  ExpectLost(fourth_ + kFewBytes, {Name(4)});
-  ExpectLost(fourth_ + 4 * kFewBytes, {Name(7)});
+  ExpectLost(fourth_ + kApart, {Name(4)});
+  ExpectLost(fourth_ + 4 * kApart, {Name(7)});
 }
 
 TEST_F(SmallDamageTest, ABitBesideTheBytesCostsNone) {
   ASSERT_NO_FATAL_FAILURE(ForgetRecords());
   ASSERT_NO_FATAL_FAILURE(FindBytes());
-  // The key of the block, its restarts, its checksum.
-  ExpectLost(fourth_ - 3 * kFewBytes - 10, {});
-  ExpectLost(fourth_ + 5 * kFewBytes + 2, {});
-  ExpectLost(fourth_ + 5 * kFewBytes + 10, {});
+  // A proof, the key of the block, its restarts, its checksum.
+  ExpectLost(fourth_ + kFewBytes, {});
+  ExpectLost(fourth_ + kApart - 1, {});
+  ExpectLost(fourth_ - 3 * kApart - 10, {});
+  ExpectLost(fourth_ + 5 * kApart + 2, {});
+  ExpectLost(fourth_ + 5 * kApart + 10, {});
 }
 
 TEST_F(SmallDamageTest, WhatTheJournalHasIsReadThereAndMendedByTheNextWriter) {

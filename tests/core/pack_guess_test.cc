@@ -45,7 +45,12 @@ class PackGuessTest : public CoreTest {
       const auto entry = part.tree->Find(At(name).Encode());
       EXPECT_TRUE(entry.ok() && entry->has_value());
       const auto guess = internal::GuessPack(
-          *part.tree, part.map, reader.info().version, (*entry)->ordinal);
+          {.tree = *part.tree,
+           .map = part.map,
+           .version = static_cast<std::uint64_t>(reader.info().version),
+           .part = part.part,
+           .ordinal = (*entry)->ordinal},
+          internal::PackLayout::Kind::kProved);
       if (!guess.has_value()) continue;
       ++guessed;
       const auto located = reader.Locate(At(name));

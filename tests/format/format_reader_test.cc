@@ -122,6 +122,7 @@ class FormatReaderTest : public CoreTest {
                   absl::BytesToHexString(leaf.tie_to->Encode()));
       }
       if (!leaf.is_leaf()) continue;
+      proved_ += entry["proved"].get<bool>() ? 1 : 0;
       if (leaf.kind == EntryKind::kArray) {
         EXPECT_EQ(entry["dtype"], static_cast<int>(leaf.dtype));
         EXPECT_EQ(entry["packed"], leaf.packed);
@@ -137,6 +138,7 @@ class FormatReaderTest : public CoreTest {
   }
 
   int reads_ = 0;
+  int proved_ = 0;  // Leaves that were read and have a proof.
 };
 
 TEST_F(FormatReaderTest, ReadsEveryKindOfEverything) {
@@ -177,6 +179,24 @@ TEST_F(FormatReaderTest, ReadsASaveThatRodeInItsBatch) {
   ASSERT_OK(Save(2, RandomBytes(5000, 2)));
   ExpectReads("1", 1);
   ExpectReads("2", 1);
+  EXPECT_EQ(proved_, 2);
+}
+
+TEST_F(FormatReaderTest, SlicesHaveTheProofsThatItSays) {
+  std::vector<Bytes> alive;
+  for (const std::int64_t step : {1, 2}) {
+    StepBuilder builder = store_->Begin(step);
+    for (int i = 0; i < 40; ++i) {
+      const Bytes& bytes = alive.emplace_back(
+          RandomBytes(static_cast<std::size_t>(300 + 100 * i), i % 4 * step));
+      builder.Put("w" + std::to_string(i), Uint8s(bytes));
+    }
+    ASSERT_OK(Commit(std::move(builder)));
+  }
+  ExpectReads("1", 40);
+  EXPECT_EQ(proved_, 37);  // Three are too small.
+  ExpectReads("2", 40);
+  EXPECT_GT(proved_, 37 + 25);
 }
 
 TEST_F(FormatReaderTest, ReadsManyPages) {

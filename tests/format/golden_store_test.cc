@@ -141,7 +141,7 @@ TEST_P(GoldenStoreTest, IsReadFromTheDescriptionOfTheFormatAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, GoldenStoreTest,
-                         ::testing::Values("format_0", "format_1"),
+                         ::testing::Values("format_0", "format_1", "proofs_1"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

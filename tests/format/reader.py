@@ -481,6 +481,20 @@ def find_steps(records):
           .lstrip("/"): row for k, row in sorted(records.items()) if k[0] == 1}
 
 
+def is_proved(store, row, part, ordinal, record):
+  """Whether the value needs no record: its proof stands behind it."""
+  digest, version = one(record, 8, b""), one(row, 1)
+  if (len(digest) != 16 or column(record, 17, [3]) != [1]
+      or column(record, 9, [0]) != [version]):
+    return False
+  n = unzigzag(numbers(record, 10)[0])
+  pack = dump(store, "small")[block_key("small", version, one(part, 1), 2, n)]
+  end = column(record, 13, [0])[0] + column(record, 11, [0])[0]
+  leaf = struct.pack(">QHI", version, one(part, 1), ordinal)
+  return pack[end:end + 16] == xxhash.xxh3_128_digest(
+      b"v" + leaf + one(part, 2) + one(row, 18) + digest)
+
+
 def read_step(store, step):
   records = dump(store, "records")
   row = open_envelope(2, find_steps(records)[step])
@@ -489,14 +503,16 @@ def read_step(store, step):
     meta = records[b"\x02" + struct.pack(">Q", one(row, 1))]
     parts = open_envelope(3, meta)[1]
   for part in map(fields, parts):
-    places = iter(read_map(one(part, 3, b"")))
+    places = enumerate(read_map(one(part, 3, b"")))
     for entry in read_tree(records, one(part, 2)):
       if not entry["leaf"]:
         yield entry, None
         continue
-      space, version, n = next(places)
-      record = dump(store, space)[block_key(space, version, one(part, 1), 1, n)]
-      yield entry, read_value(store, entry, open_envelope(11, record))
+      ordinal, (space, version, n) = next(places)
+      record = open_envelope(
+          11, dump(store, space)[block_key(space, version, one(part, 1), 1, n)])
+      entry["proved"] = is_proved(store, row, part, ordinal, record)
+      yield entry, read_value(store, entry, record)
 
 
 def main(store, step=None, folder=None):

@@ -21,7 +21,7 @@ CMAKE_NAMES = re.compile(
     r"CMakeLists\.txt|requirements\w*\.txt|\.clang-\w+|\.git\w+")
 # Data: nobody wrote these to be read.
 DATA = re.compile(
-    r"LICENSE$|tests/fuzz/corpus/|tests/format/golden/format_|tests/tools/golden/|"
+    r"LICENSE$|tests/fuzz/corpus/|tests/format/golden/(?:format|proofs)_|tests/tools/golden/|"
     r".*\.jsonl$|.*\.json$|.*\.png$|.*\.ipynb$|.*/py\.typed$")
 # nanobind.stubgen writes this file, as it is.
 GENERATED = {"python/ckptree/_engine.pyi"}
