@@ -135,22 +135,22 @@ struct Rates {
 };
 
 // The store is made anew; what is read comes out of the disk.
-Rates RatesWith(const std::string& path, int threads, const State& state,
+Rates RatesWith(const std::string& path, int threads, State* state,
                 State* memory) {
   Rates rates;
-  const double gigabytes = static_cast<double>(state.bytes().size()) / 1e9;
+  const double gigabytes = static_cast<double>(state->bytes().size()) / 1e9;
   std::filesystem::remove_all(path);
   StoreOptions options;
   options.create_if_missing = true;
   options.threads = threads;
   auto store = Store::Open(path, options);
   Check(store.status());
-  rates.saved = gigabytes / SaveLeaves(*store, 0, state, kScaleLeafBytes,
+  rates.saved = gigabytes / SaveLeaves(*store, 0, *state, kScaleLeafBytes,
                                        Ownership::kBorrow);
   ForgetFiles(path);
   const auto step = store->OpenStep(Latest());
   Check(step.status());
-  std::vector<ReadRequest> requests(state.bytes().size() / kScaleLeafBytes);
+  std::vector<ReadRequest> requests(state->bytes().size() / kScaleLeafBytes);
   for (std::size_t leaf = 0; leaf < requests.size(); ++leaf) {
     requests[leaf].path = Path::Parse(LeafName(leaf)).value();
     requests[leaf].destination =
@@ -182,7 +182,7 @@ bool Processors(const Settings& settings) {
   // In turns: a disk that gets slower on its way does not make one of them so.
   for (int i = 0; i < kRepeats; ++i) {
     for (const int threads : kThreads) {
-      const Rates rates = RatesWith(path, threads, state, &memory);
+      const Rates rates = RatesWith(path, threads, &state, &memory);
       saved[threads].push_back(rates.saved);
       restored[threads].push_back(rates.restored);
       verified[threads].push_back(rates.verified);
