@@ -310,6 +310,12 @@ absl::StatusOr<FreedBytes> Store::WouldFree(
   return internal::WouldFree(engine().get(), steps);
 }
 
+absl::StatusOr<FreedBytes> Store::WouldFreeBranch(
+    std::string_view branch) const {
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+  return internal::WouldFreeBranch(engine().get(), branch);
+}
+
 absl::StatusOr<std::vector<SubtreeUsage>> Store::Subtrees(
     const StepSelector& step, int depth) const {
   CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());

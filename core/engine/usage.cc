@@ -7,7 +7,9 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -39,6 +41,7 @@ class Overlay {
   const Chain& chain() const { return chain_; }
 
   void Remove(std::uint64_t version) { chain_.Remove(version); }
+  void DropBranch(std::uint32_t branch) { chain_.DropBranch(branch); }
 
   // Collects all that may go; what that frees.
   absl::StatusOr<std::vector<CollectPlan>> Settle() {
@@ -287,14 +290,10 @@ absl::StatusOr<UsageReport> UsageOf(Engine* engine) {
   return report;
 }
 
+// Where `records` go, and `branch`, if it is one, goes with them.
 absl::StatusOr<FreedBytes> FreedBy(Engine* engine,
-                                   const std::vector<StepSelector>& steps) {
-  std::vector<StepRecordPtr> records;
-  for (const StepSelector& selector : steps) {
-    CKPTREE_ASSIGN_OR_RETURN(StepRecordPtr record,
-                             engine->catalog().Resolve(selector));
-    records.push_back(std::move(record));
-  }
+                                   std::span<const StepRecordPtr> records,
+                                   std::optional<std::uint32_t> branch) {
   CKPTREE_ASSIGN_OR_RETURN(Overlay overlay, MakeOverlay(engine));
   CKPTREE_RETURN_IF_ERROR(overlay.Settle().status());
   std::set<std::uint64_t> versions;
@@ -303,6 +302,7 @@ absl::StatusOr<FreedBytes> FreedBy(Engine* engine,
     versions.insert(record->version);
     overlay.Remove(record->version);
   }
+  if (branch.has_value()) overlay.DropBranch(*branch);
   FreedBytes freed;
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<CollectPlan> plans,
                            overlay.Settle());
@@ -322,6 +322,26 @@ absl::StatusOr<FreedBytes> FreedBy(Engine* engine,
     return !versions.contains(kept.version);
   });
   return freed;
+}
+
+absl::StatusOr<FreedBytes> FreedBySteps(
+    Engine* engine, const std::vector<StepSelector>& steps) {
+  std::vector<StepRecordPtr> records;
+  for (const StepSelector& selector : steps) {
+    CKPTREE_ASSIGN_OR_RETURN(records.emplace_back(),
+                             engine->catalog().Resolve(selector));
+  }
+  return FreedBy(engine, records, std::nullopt);
+}
+
+absl::StatusOr<FreedBytes> FreedByBranch(Engine* engine,
+                                         std::string_view name) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t branch,
+                           engine->catalog().FindBranch(name));
+  if (branch == kMainBranch) {
+    return absl::InvalidArgumentError("the main branch cannot be removed");
+  }
+  return FreedBy(engine, engine->catalog().Steps(branch), branch);
 }
 
 // The text form of the first `depth` keys of an encoded path.
@@ -408,7 +428,14 @@ absl::StatusOr<UsageReport> Usage(Engine* engine) {
 
 absl::StatusOr<FreedBytes> WouldFree(Engine* engine,
                                      const std::vector<StepSelector>& steps) {
-  return Paused<FreedBytes>(engine, [&] { return FreedBy(engine, steps); });
+  return Paused<FreedBytes>(engine,
+                            [&] { return FreedBySteps(engine, steps); });
+}
+
+absl::StatusOr<FreedBytes> WouldFreeBranch(Engine* engine,
+                                           std::string_view branch) {
+  return Paused<FreedBytes>(engine,
+                            [&] { return FreedByBranch(engine, branch); });
 }
 
 absl::StatusOr<std::vector<SubtreeUsage>> Subtrees(Engine* engine,

@@ -7,6 +7,7 @@
 #define CKPTREE_CORE_ENGINE_USAGE_H_
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,6 +22,8 @@ absl::StatusOr<UsageReport> Usage(Engine* engine);
 // free.
 absl::StatusOr<FreedBytes> WouldFree(Engine* engine,
                                      const std::vector<StepSelector>& steps);
+absl::StatusOr<FreedBytes> WouldFreeBranch(Engine* engine,
+                                           std::string_view branch);
 
 // The subtrees of a step down to `depth` keys, and the whole (depth 0).
 absl::StatusOr<std::vector<SubtreeUsage>> Subtrees(Engine* engine,

@@ -171,12 +171,12 @@ def _values_by_name(
     step: _engine.Step, glob: str, statistic: str
 ) -> dict[str, Any]:
     """None where a leaf has no such statistic."""
+    from ckptree.arrays import values
+
     leaves = [i for i in step.leaves(glob) if i.is_leaf or i.tie_to is not None]
     held = [i if i.tie_to is None else step.find(i.tie_to) for i in leaves]
     found: dict[str, Any] = dict.fromkeys(info.name for info in leaves)
     if statistic == "value":
-        from ckptree.arrays import values
-
         chosen = [
             i for i, at in enumerate(held) if values.kind_of(at) in _NUMBERS
         ]
@@ -184,6 +184,6 @@ def _values_by_name(
         found.update(zip([leaves[i].name for i in chosen], read))
         return found
     for info, at, fields in zip(leaves, held, step.details(held)):
-        if fields["stats"] and LeafType.of(at).kind == "array":
+        if fields["stats"] and values.kind_of(at) == "array":
             found[info.name] = fields["stats"][statistic]
     return found

@@ -483,6 +483,38 @@ TEST_F(ToolsCollectTest, ForkListsMakesAndDropsBranches) {
   EXPECT_EQ(Do({"verify", "--deep"}).code, 0);
 }
 
+// What only a branch without a save keeps goes with it.
+TEST_F(ToolsCollectTest, ADryRunOfADropSaysWhatItFrees) {
+  EXPECT_THAT(Do({"rm", "10", "-y"}).out, HasSubstr("freed 0 B"));
+  EXPECT_EQ(Do({"fork", "--drop", "empty", "--dry-run"}).out,
+            "would remove branch empty, which has no step\n"
+            "would free 3.0 MiB\n");
+  EXPECT_THAT(Do({"fork", "--drop", "empty", "-y"}).out,
+              StartsWith("removed branch empty, which has no step\n"
+                         "freed 1.5 MiB; about 1.5 MiB more are dead"));
+}
+
+TEST_F(ToolsCollectTest, ManyStepsAreOneLine) {
+  {
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(own_));
+    for (int step = 100; step < 141; ++step) {
+      StepBuilder builder = store.Begin(step);
+      builder.PutInt("count", step);
+      ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+    }
+    ASSERT_OK(store.Close());
+  }
+  EXPECT_EQ(Do({"tag", "good", "105"}).code, 0);
+  EXPECT_THAT(Do({"rm", "100..119", "-y", "--tagged"}).out,
+              AllOf(StartsWith("removed step 100\n"),
+                    HasSubstr("\nremoved step 105 and the tag @good\n")));
+  EXPECT_THAT(Do({"rm", "120..140", "--dry-run"}).out,
+              StartsWith("would remove the 21 steps 120, 121, ... 140\n"
+                         "would free "));
+  EXPECT_THAT(Do({"rm", "120..140", "-y"}).out,
+              StartsWith("removed the 21 steps 120, 121, ... 140\nfreed "));
+}
+
 TEST_F(ToolsCollectTest, EveryCommandTakesStepsOfForks) {
   const std::vector<std::string> columns = {"-o", "csv", "--columns", "step"};
   const auto log = [&](std::vector<std::string> words) {

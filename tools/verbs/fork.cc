@@ -153,7 +153,7 @@ absl::StatusOr<int> DropBranch(Session& session, const std::string& name) {
                             CountText(steps->size(), "step", "steps"));
   if (dry_run) {
     const absl::StatusOr<std::string> freed =
-        WouldFreeText(changes.store(), *steps);
+        WouldFreeText(changes.store(), name);
     if (!freed.ok()) return freed.status();
     session.out().Write("would remove " + what + "\n" + *freed);
     return kExitOk;

@@ -25,6 +25,15 @@ bool GaveBackLess(const CollectReport& report) {
          report.file_bytes_before - report.file_bytes_after < gone - gone / 10;
 }
 
+absl::StatusOr<std::string> TextOf(const absl::StatusOr<FreedBytes>& freed,
+                                   const Store& store) {
+  if (!freed.ok()) return freed.status();
+  return absl::StrFormat(
+             "would free %s\n",
+             FreedText(freed->stored_bytes, *freed, /*exact=*/false, store)) +
+         KeptText(freed->kept);
+}
+
 }  // namespace
 
 std::string KeptText(const std::vector<KeptVersion>& kept) {
@@ -164,17 +173,30 @@ absl::Status FreeRemoved(Session& session, Changes& changes) {
   return absl::OkStatus();
 }
 
+std::string StepsText(const std::vector<std::string>& names) {
+  if (names.size() == 1) return "step " + names[0];
+  constexpr std::size_t kMostNamed = 5;
+  const bool all = names.size() <= kMostNamed;
+  std::string text =
+      all ? "the steps " : absl::StrFormat("the %d steps ", names.size());
+  const std::size_t listed = all ? names.size() - 1 : 2;
+  for (std::size_t i = 0; i < listed; ++i) {
+    absl::StrAppendFormat(&text, "%s%s", i == 0 ? "" : ", ", names[i]);
+  }
+  return text + (all ? " and " : ", ... ") + names.back();
+}
+
 absl::StatusOr<std::string> WouldFreeText(Store* store,
                                           const std::vector<StepInfo>& steps) {
   std::vector<StepSelector> selectors;
   for (const StepInfo& info : steps)
     selectors.push_back(AtStep(info.step, info.branch));
-  const absl::StatusOr<FreedBytes> freed = store->WouldFree(selectors);
-  if (!freed.ok()) return freed.status();
-  return absl::StrFormat(
-             "would free %s\n",
-             FreedText(freed->stored_bytes, *freed, /*exact=*/false, *store)) +
-         KeptText(freed->kept);
+  return TextOf(store->WouldFree(selectors), *store);
+}
+
+absl::StatusOr<std::string> WouldFreeText(Store* store,
+                                          std::string_view branch) {
+  return TextOf(store->WouldFreeBranch(branch), *store);
 }
 
 }  // namespace ckptree::tools

@@ -5,6 +5,7 @@
 #ifndef CKPTREE_TOOLS_VERBS_FREEING_H_
 #define CKPTREE_TOOLS_VERBS_FREEING_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -40,9 +41,18 @@ absl::StatusOr<CollectReport> RunCollect(Session& session, Changes& changes,
 // says so.
 absl::Status FreeRemoved(Session& session, Changes& changes);
 
+// "step 100", "the steps 100, 200 and 300", "the 8 steps 100, 200, ... 800".
+// REQUIRES: there is one.
+std::string StepsText(const std::vector<std::string>& names);
+// More steps than these are said in one line.
+inline constexpr std::size_t kMostLines = 20;
+
 // "would free 1.2 MiB", and what would stay.
 absl::StatusOr<std::string> WouldFreeText(Store* store,
                                           const std::vector<StepInfo>& steps);
+// The same where a branch goes.
+absl::StatusOr<std::string> WouldFreeText(Store* store,
+                                          std::string_view branch);
 
 }  // namespace ckptree::tools
 

@@ -195,9 +195,16 @@ absl::StatusOr<int> Apply(Session& session, Changes& changes,
   const absl::StatusOr<std::vector<std::int64_t>> removed =
       changes.ApplyPolicy(branch);
   if (!removed.ok()) return removed.status();
+  std::vector<std::string> names;
   for (const std::int64_t step : *removed) {
-    session.out().Write(
-        absl::StrFormat("removed step %s\n", StepText(branch, step)));
+    names.push_back(StepText(branch, step));
+  }
+  if (names.size() > kMostLines) {
+    session.out().Write("removed " + StepsText(names) + "\n");
+  } else {
+    for (const std::string& name : names) {
+      session.out().Write("removed step " + name + "\n");
+    }
   }
   if (absl::Status status = FreeRemoved(session, changes); !status.ok()) {
     return status;

@@ -30,21 +30,13 @@ std::string TagsText(const std::vector<StepInfo>& steps) {
                          absl::StrJoin(tags, ", "));
 }
 
-// "step 100", "the steps 100, 200 and 300", "the 8 steps 100, 200, ... 800".
 std::string NamesText(const std::vector<StepInfo>& steps) {
-  const auto name = [&](std::size_t i) {
-    return StepText(steps[i].branch, steps[i].step);
-  };
-  if (steps.size() == 1) return "step " + name(0);
-  constexpr std::size_t kMostNamed = 5;
-  const bool all = steps.size() <= kMostNamed;
-  std::string text =
-      all ? "the steps " : absl::StrFormat("the %d steps ", steps.size());
-  const std::size_t listed = all ? steps.size() - 1 : 2;
-  for (std::size_t i = 0; i < listed; ++i) {
-    absl::StrAppendFormat(&text, "%s%s", i == 0 ? "" : ", ", name(i));
+  std::vector<std::string> names;
+  names.reserve(steps.size());
+  for (const StepInfo& info : steps) {
+    names.push_back(StepText(info.branch, info.step));
   }
-  return text + (all ? " and " : ", ... ") + name(steps.size() - 1);
+  return StepsText(names);
 }
 
 // Nothing is removed where one of them is to stay.
@@ -123,10 +115,13 @@ absl::StatusOr<int> RunRm(Session& session) {
       return status;
     }
   }
-  for (const StepInfo& info : *steps) {
-    session.out().Write(
-        absl::StrFormat("%s step %s%s\n", dry_run ? "would remove" : "removed",
-                        StepText(info.branch, info.step), TagsText({info})));
+  const std::string done = dry_run ? "would remove " : "removed ";
+  if (steps->size() > kMostLines) {
+    session.out().Write(done + NamesText(*steps) + TagsText(*steps) + "\n");
+  } else {
+    for (const StepInfo& info : *steps) {
+      session.out().Write(done + NamesText({info}) + TagsText({info}) + "\n");
+    }
   }
   session.out().Write(freed);
   if (!dry_run && !steps->empty()) {

@@ -350,6 +350,9 @@ class CKPTREE_EXPORT Store {
   // that.
   absl::StatusOr<FreedBytes> WouldFree(
       const std::vector<StepSelector>& steps) const;
+  // The same of DropBranch(): what is kept only as the branch goes on from it
+  // is freed, too. kInvalidArgument for the main branch.
+  absl::StatusOr<FreedBytes> WouldFreeBranch(std::string_view branch) const;
   // The subtrees of one step down to `depth` keys; 0: the whole alone.
   absl::StatusOr<std::vector<SubtreeUsage>> Subtrees(const StepSelector& step,
                                                      int depth = 1) const;
