@@ -95,6 +95,14 @@ absl::Status InBatches(std::size_t count, Work work) {
   });
 }
 
+// Whether the box is all of an array of this shape: `leaf[:]`.
+bool IsWhole(const BoxSpec& box, std::span<const std::int64_t> shape) {
+  return std::ranges::equal(box.shape, shape) &&
+         box.start.size() == shape.size() &&
+         std::ranges::all_of(box.start,
+                             [](std::int64_t at) { return at == 0; });
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<LeafInfo>> StepReader::LeavesOf(
@@ -162,8 +170,10 @@ absl::Status StepReader::ReadOne(const Path& path,
                                  const ReadOptions& options) const {
   CKPTREE_ASSIGN_OR_RETURN(Found found, LookupValue(path));
   PackGuesses::Trial trial;
+  const bool whole = !box.has_value() || (!found.entry->packed &&
+                                          IsWhole(*box, found.entry->shape));
   // Who watches is told by a plan.
-  if (!box.has_value() && !options.cancelled && !options.on_progress &&
+  if (whole && !options.cancelled && !options.on_progress &&
       ReadProved(found, destination, &trial)) {
     return absl::OkStatus();
   }

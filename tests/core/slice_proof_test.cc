@@ -94,6 +94,11 @@ class SliceProofTest : public CoreTest {
       Bytes read(value.bytes.size());
       ASSERT_OK(step.Read(name, read)) << number << " " << name;
       ASSERT_EQ(read, value.bytes) << number << " " << name;
+      const Tensor tensor = TensorOf(value);
+      const BoxSpec all{Shape(tensor.shape.size()), tensor.shape};
+      Bytes boxed(value.bytes.size());
+      ASSERT_OK(step.ReadBox(name, all, boxed)) << number << " " << name;
+      ASSERT_EQ(boxed, value.bytes) << number << " " << name;
       ASSERT_OK_AND_ASSIGN(const LeafValue whole, step.Value(name));
       ASSERT_EQ(whole.bytes, value.bytes) << number << " " << name;
       ASSERT_EQ(whole.info.dtype, value.dtype) << number << " " << name;
@@ -125,18 +130,34 @@ class SliceProofTest : public CoreTest {
   }
   // Puts other bytes from the leaf's slice on; in tables, as after a restart.
   void Plant(const schema::ChunkRef& ref, const std::string& bytes) {
-    std::string pack = PackOf(ref);
-    pack.replace(ref.offset, bytes.size(), bytes);
-    kv::CommitRequest request;
-    request.kind = kv::CommitKind::kTag;
-    request.batch.Put(schema::Space::kSmall, KeyOf(ref), pack);
-    ASSERT_EQ(internal::StoreEngine::Of(*store_)
-                  .mutable_database()
-                  ->Commit(std::move(request))
-                  .outcome,
-              kv::Outcome::kCommitted);
-    Open();
-    ASSERT_EQ(PackOf(ref), pack);
+    // Of what was planted before a read may have told, and the store then takes
+    // the right pack out of its journal when it is opened next.
+    for (int i = 0; i < 3; ++i) {
+      std::string pack = PackOf(ref);
+      pack.replace(ref.offset, bytes.size(), bytes);
+      PutPack(ref, pack);
+      Open();
+      if (PackOf(ref) == pack) return;
+    }
+    FAIL() << "the pack is mended again and again";
+  }
+  // A block has one value for good, and is read from any table that has it: the
+  // old one goes first, out of all tables.
+  void PutPack(const schema::ChunkRef& ref, const std::string& pack) {
+    kv::Database& database =
+        *internal::StoreEngine::Of(*store_).mutable_database();
+    for (const bool put : {false, true}) {
+      kv::CommitRequest request;
+      request.kind = kv::CommitKind::kTag;
+      if (put) {
+        request.batch.Put(schema::Space::kSmall, KeyOf(ref), pack);
+      } else {
+        request.batch.Delete(schema::Space::kSmall, KeyOf(ref));
+      }
+      ASSERT_EQ(database.Commit(std::move(request)).outcome,
+                kv::Outcome::kCommitted);
+      if (!put) ASSERT_OK(database.CompactSmall());
+    }
   }
 
   // The value, or an error that names the leaf.
@@ -186,6 +207,43 @@ TEST_F(SliceProofTest, LeavesAreReadWithoutTheirRecords) {
   ExpectValues(1, values);
   ExpectValues(2, second);
   ExpectClean();
+}
+
+TEST_F(SliceProofTest, TheBoxOfAllOfAnArrayIsReadAsTheArrayIs) {
+  const Values values = Some(30, 1000, 1);
+  ASSERT_OK(SaveAll(1, values));
+  const std::string name = Name(3);
+  const Bytes& right = values.at(name).bytes;
+  std::string record;
+  {
+    const Step step = Restored(AtStep(1));
+    const StepReader& reader = internal::StepInside::Of(step);
+    const StepReader::Part& part = reader.parts().at(0);
+    const auto entry = part.tree->Find(At(name).Encode());
+    ASSERT_TRUE(entry.ok() && entry->has_value());
+    record = schema::SmallKey(static_cast<std::uint64_t>(reader.info().version),
+                              part.part, schema::BlockKind::kLeafRecord,
+                              part.map.At((*entry)->ordinal).source + 1);
+  }
+  kv::CommitRequest request;
+  request.kind = kv::CommitKind::kTag;
+  request.batch.Delete(schema::Space::kSmall, record);
+  ASSERT_EQ(internal::StoreEngine::Of(*store_)
+                .mutable_database()
+                ->Commit(std::move(request))
+                .outcome,
+            kv::Outcome::kCommitted);
+  Open();
+  const Step step = Restored(AtStep(1));
+  Bytes read(1000);
+  EXPECT_OK(step.ReadBox(name, {{0}, {1000}}, read));
+  EXPECT_EQ(read, right);
+  // Of a part the record says where it is.
+  Bytes most(999);
+  EXPECT_FALSE(step.ReadBox(name, {{0}, {999}}, most).ok());
+  EXPECT_FALSE(step.ReadBox(name, {{1}, {999}}, most).ok());
+  Bytes more(1001);
+  EXPECT_FALSE(step.ReadBox(name, {{0}, {1001}}, more).ok());
 }
 
 TEST_F(SliceProofTest, OtherBytesInThePlaceAreNotTheValue) {
