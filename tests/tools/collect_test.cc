@@ -483,7 +483,6 @@ TEST_F(ToolsCollectTest, ForkListsMakesAndDropsBranches) {
   EXPECT_EQ(Do({"verify", "--deep"}).code, 0);
 }
 
-// What only a branch without a save keeps goes with it.
 TEST_F(ToolsCollectTest, ADryRunOfADropSaysWhatItFrees) {
   EXPECT_THAT(Do({"rm", "10", "-y"}).out, HasSubstr("freed 0 B"));
   EXPECT_EQ(Do({"fork", "--drop", "empty", "--dry-run"}).out,
