@@ -32,14 +32,11 @@ absl::Status NoteStep(const kv::Database& database,
   ChainLink& link = it->second;
   link.step = record.step;
   link.removed = removed;
-  if (!record.parts_in_meta) {
-    for (const schema::PartRecord& part : record.parts) {
-      link.trees.push_back(part.tree);
-    }
-    return absl::OkStatus();
+  std::vector<schema::PartRecord> in_meta;
+  if (record.parts_in_meta) {
+    CKPTREE_ASSIGN_OR_RETURN(in_meta, PartsOf(database, record));
   }
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<schema::PartRecord> parts,
-                           PartsOf(database, record));
+  const auto& parts = record.parts_in_meta ? in_meta : record.parts;
   for (const schema::PartRecord& part : parts) link.trees.push_back(part.tree);
   return absl::OkStatus();
 }

@@ -317,6 +317,7 @@ absl::Status Collector::SweepSmall() {
   CKPTREE_ASSIGN_OR_RETURN(
       std::set<std::uint64_t> unlisted,
       VersionsBeside(*context_.database, context_.keeper->chain()));
+  if (unlisted.empty()) return absl::OkStatus();  // As nearly always.
   const std::uint64_t in_flight = context_.version_in_flight();
   const Chain chain = context_.keeper->chain();
   std::erase_if(unlisted, [&](std::uint64_t version) {
