@@ -6,6 +6,7 @@
 #ifndef CKPTREE_CORE_ARRAY_PACK_LAYOUT_H_
 #define CKPTREE_CORE_ARRAY_PACK_LAYOUT_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -32,6 +33,14 @@ class PackLayout {
     kProved,
   };
 
+  // What a leaf of `size` bytes takes of a pack of either kind, at most: what a
+  // leaf with its padding and its proof keeps alive of it.
+  static std::uint64_t Taken(std::uint64_t size) {
+    if (size < schema::kLeastProvedBytes) return Aligned(size, 16);
+    return std::max(Aligned(size + schema::kSliceProofBytes, 16),
+                    Aligned(size, 64));
+  }
+
   explicit PackLayout(Kind kind) : proved_(kind == Kind::kProved) {}
 
   struct Place {
@@ -49,7 +58,7 @@ class PackLayout {
       closed_ += bytes_;
       bytes_ = 0;
     }
-    const std::uint64_t offset = (bytes_ + align - 1) / align * align;
+    const std::uint64_t offset = Aligned(bytes_, align);
     bytes_ = offset + taken;
     return {packs_ - 1, offset};
   }
@@ -61,6 +70,10 @@ class PackLayout {
   std::uint64_t total() const { return closed_ + bytes_; }
 
  private:
+  static std::uint64_t Aligned(std::uint64_t bytes, std::uint64_t to) {
+    return (bytes + to - 1) / to * to;
+  }
+
   bool proved_;
   std::size_t packs_ = 0;
   std::uint64_t bytes_ = 0;

@@ -443,7 +443,8 @@ void PartCompare::CompareInline() {
 }
 
 // A pack of which less than half is still referred to is left behind: the
-// unchanged leaves in it are written again.
+// unchanged leaves in it are written again. Padding and proofs count with their
+// leaf: of two leaves of one size, each is a half.
 void PartCompare::LeaveThinPacks() {
   if (base_ == nullptr) return;
   std::map<schema::Block, std::uint64_t> live;
@@ -463,7 +464,8 @@ void PartCompare::LeaveThinPacks() {
     return ref.length != ref.block_length ? &ref : nullptr;
   };
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
-    if (const ChunkRef* ref = kept(i)) live_of(*ref) += ref->length;
+    if (const ChunkRef* ref = kept(i))
+      live_of(*ref) += PackLayout::Taken(ref->length);
   }
   if (live.empty()) return;
   for (std::size_t i = 0; i < leaves_.size(); ++i) {

@@ -98,6 +98,38 @@ TEST_F(PackGuessTest, IsWhereTheSavePutThem) {
   }
 }
 
+// Padding and proofs are of the leaf that has them: a leaf that is half of a
+// pack, or more, is not written again because its neighbour changes.
+TEST_F(PackGuessTest, HalfOfAPackIsKept) {
+  std::int64_t step = 0;
+  for (const std::size_t others : {0u, 3u << 20}) {
+    for (const std::size_t size : {300u, 511u, 512u, 1000u, 8000u, 8192u}) {
+      SCOPED_TRACE(absl::StrFormat("%d beside %d bytes", size, others));
+      std::map<std::string, Bytes> leaves;
+      if (others > 0) leaves["z"] = RandomBytes(others, ++step);
+      for (const char* name : {"a", "b", "c", "d"}) {
+        leaves[name] = RandomBytes(size, ++step);
+      }
+      ASSERT_OK(SaveAll(++step, leaves));
+      const std::int64_t first = step;
+      EXPECT_EQ(Guessed(first, leaves), others == 0 ? 4u : 0u);
+      leaves["a"] = RandomBytes(size, ++step);
+      leaves["c"] = RandomBytes(size, ++step);
+      ASSERT_OK(SaveAll(++step, leaves));
+      EXPECT_LT(store_->Resolve(AtStep(step))->new_bytes, 2 * (size + 64));
+      EXPECT_EQ(Guessed(step, leaves), 2u);
+      // A quarter is left behind.
+      leaves["b"] = RandomBytes(size, ++step);
+      ASSERT_OK(SaveAll(++step, leaves));
+      EXPECT_GE(store_->Resolve(AtStep(step))->new_bytes, 2 * size);
+      for (const auto& [name, bytes] : leaves) {
+        EXPECT_EQ(Read(AtStep(step), name), bytes);
+      }
+      EXPECT_EQ(Read(AtStep(first), "d"), leaves["d"]);
+    }
+  }
+}
+
 TEST_F(PackGuessTest, NothingOfALargeLeafOrALargeSave) {
   std::map<std::string, Bytes> leaves;
   leaves["a"] = RandomBytes(1000, 1);
