@@ -52,6 +52,16 @@ void FilePair::TellDamage(std::uint64_t covered, bool newest, bool crashed) {
     if (a.bytes != nullptr && record.a_place >= a.at) {
       Tell(a, a.at);
     }
+    const std::uint64_t end = record.a_place + kRecordHeaderBytes +
+                              record.header.rows_bytes +
+                              record.header.block_bytes;
+    if (end < std::min<std::uint64_t>(record.a_end(), a.view().size()) &&
+        !AllZero(a.view().substr(end, record.a_end() - end))) {
+      damage_.push_back(absl::StrFormat(
+          "journal/%s is damaged behind byte %d, where there are no zeros "
+          "between two records; nothing is missing",
+          a.name, end));
+    }
     CopyBytes& b = of(Copy::kB);
     if (b.bytes != nullptr && record.b_place >= b.at && ragged_.empty()) {
       if (closed()) {

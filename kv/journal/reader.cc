@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "kv/file_system.h"
 #include "kv/journal/file_pair.h"
+#include "kv/journal/replay.h"
 #include "kv/journal/rows_file.h"
 #include "kv/store_directory.h"
 
@@ -45,6 +46,7 @@ class Reader {
     CKPTREE_RETURN_IF_ERROR(List());
     CKPTREE_RETURN_IF_ERROR(ReadPairs());
     ChooseChain();
+    if (from_ <= 1 && !beside_writer_) TellBlocks();
     TakeFollows();
     JudgeTip();
     return std::move(content_);
@@ -323,6 +325,22 @@ class Reader {
     std::erase_if(content_.lost, [this](const LostCommits& lost) {
       return lost.last < from_;
     });
+  }
+
+  // Blocks, which no hash of a record is over. For whoever asks for all of the
+  // journal.
+  void TellBlocks() {
+    for (const auto& [ordinal, record] : content_.records) {
+      for (const JournalRecord* other : candidates_[ordinal]) {
+        if (other->hash != record.hash) continue;
+        if (const auto at = PlaceOfWrongBlock(*other)) {
+          content_.damage.push_back(absl::StrFormat(
+              "journal/%s is damaged at byte %d, in array bytes of commit %d; "
+              "db/ is read",
+              JournalFileName(Copy::kA, other->file), *at, ordinal));
+        }
+      }
+    }
   }
 
   // An open that began a file knew the commit before it, and had it durable.

@@ -92,6 +92,33 @@ bool BlocksAreWhole(const JournalRecord& record) {
   });
 }
 
+std::string WholeBlocks(const JournalRecord& record) {
+  std::string blocks(record.blocks);
+  blocks.resize(record.header.block_bytes, '\0');
+  const auto rows = DecodeRows(record.rows);
+  if (!rows.ok()) return blocks;
+  for (const RowChange& row : *rows) {
+    const auto bytes = BytesOfBlock(record, row);
+    if (!bytes.has_value() || BlockOf(record, row).has_value()) continue;
+    blocks.replace(row.block_offset, bytes->size(), bytes->size(), '\0');
+  }
+  return blocks;
+}
+
+std::optional<std::uint64_t> PlaceOfWrongBlock(const JournalRecord& record) {
+  const auto rows = DecodeRows(record.rows);
+  if (!rows.ok()) return std::nullopt;
+  const bool copied = record.header.file != record.file;
+  for (const RowChange& row : *rows) {
+    const auto bytes = BytesOfBlock(record, row);
+    if (!bytes.has_value() || BlockOf(record, row).has_value()) continue;
+    if (copied && AllZero(*bytes)) continue;
+    return record.a_place + kRecordHeaderBytes + record.header.rows_bytes +
+           row.block_offset;
+  }
+  return std::nullopt;
+}
+
 JournalBlocks BlocksIn(const JournalContent& journal) {
   JournalBlocks blocks;
   for (const auto& [ordinal, record] : journal.records) {

@@ -12,6 +12,7 @@
 #include "kv/file_system.h"
 #include "kv/files/file_system_of.h"
 #include "kv/files/status.h"
+#include "kv/journal/replay.h"
 #include "kv/store_directory.h"
 #include "rocksdb/file_system.h"
 
@@ -162,9 +163,7 @@ absl::StatusOr<std::unique_ptr<JournalWriter>> JournalWriter::Create(
     const std::string copy = EncodeRecord(last->header, last->rows);
     // Zeros for blocks that nobody has any more: the next record stands where
     // its header says that this one ends.
-    std::string blocks(last->blocks);
-    blocks.resize(last->header.block_bytes, '\0');
-    a.append(copy).append(blocks);
+    a.append(copy).append(WholeBlocks(*last));
     b.append(copy);
   }
   a.resize(ToSectors(a.size()), '\0');

@@ -2,6 +2,7 @@
 
 // The journal alone: what was written is read, whatever one copy suffers.
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -25,6 +26,7 @@ namespace ckptree::kv {
 namespace {
 
 using schema::Space;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::IsOk;
@@ -181,7 +183,14 @@ TEST_F(JournalTest, AnyFlippedByteOfOneCopyCostsNothing) {
     if (close) {
       ASSERT_OK(writer_->Close());
     }
+    ASSERT_OK_AND_ASSIGN(const JournalContent undamaged, Read());
+    EXPECT_THAT(undamaged.damage, IsEmpty());
     for (std::uint64_t file = 1; file <= 3; ++file) {
+      // Behind the last record is what was made ahead, or a seal.
+      std::uint64_t used = 0;
+      for (const auto& [ordinal, record] : undamaged.records) {
+        if (record.file == file) used = std::max(used, record.a_end());
+      }
       for (const Copy copy : {Copy::kA, Copy::kB}) {
         const std::string path = PathOf(copy, file);
         const std::string whole = Contents(path);
@@ -193,6 +202,12 @@ TEST_F(JournalTest, AnyFlippedByteOfOneCopyCostsNothing) {
           ASSERT_OK_AND_ASSIGN(const JournalContent content, Read());
           SCOPED_TRACE(path + " byte " + std::to_string(at));
           ExpectAll(content, /*blocks=*/copy == Copy::kB);
+          // It is told, also where it costs nothing.
+          if (copy == Copy::kA && at < used) {
+            EXPECT_THAT(
+                content.damage,
+                Contains(HasSubstr("journal/" + JournalFileName(copy, file))));
+          }
           if (HasFailure()) return;
         }
         // Cut anywhere, emptied, gone.
