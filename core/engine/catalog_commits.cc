@@ -74,10 +74,10 @@ absl::Status CatalogCommits::Delete(const std::vector<StepSelector>& steps,
     // That it is pinned is said below.
     if (!tags.empty() && !options.tagged &&
         !catalog_.IsPinned(record->version)) {
-      return absl::FailedPreconditionError(absl::StrFormat(
-          "step %s is tagged '%s'; untag it first, or ask to delete tagged "
-          "steps",
-          catalog_.NameOf(*record), tags.front()));
+      return absl::FailedPreconditionError(
+          absl::StrFormat("step %s is tagged '%s'; untag it first, or delete "
+                          "it with the option `tagged`",
+                          catalog_.NameOf(*record), tags.front()));
     }
     records.emplace(record->version, std::move(record));
   }

@@ -135,7 +135,8 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
         old != nullptr) {
       if (!options.overwrite) {
         return absl::AlreadyExistsError(absl::StrFormat(
-            "step %s exists already; overwrite it or choose another number",
+            "step %s exists already; overwrite it (option `overwrite`), or "
+            "choose another number",
             StepText(options.branch, step)));
       }
       if (engine()->catalog().IsPinned(old->version)) {

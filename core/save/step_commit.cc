@@ -298,7 +298,8 @@ absl::Status StepWriter::MayOverwrite(const Save& save,
                                       const schema::StepRecord& old) const {
   if (!save.overwrite) {
     return absl::AlreadyExistsError(absl::StrFormat(
-        "step %d exists already; overwrite it or choose another number",
+        "step %d exists already; overwrite it (option `overwrite`), or choose "
+        "another number",
         save.step));
   }
   if (context_.catalog->IsPinned(old.version)) {

@@ -46,7 +46,7 @@ bool BlocksAreWhole(const JournalRecord& record);
 std::optional<std::string_view> BytesOfBlock(const JournalRecord& record,
                                              const RowChange& change);
 
-// The bytes behind its rows, with zeros for blocks that it has not whole.
+// The bytes behind its rows, with zeros for blocks that are not whole.
 std::string WholeBlocks(const JournalRecord& record);
 // Where in its file the first block begins that is not what its row names.
 // Zeros are right in a record that an open copied: nobody had the block.

@@ -13,7 +13,7 @@ from ckptree.changes import (
     LeafChange,
     Series,
 )
-from ckptree.errors import NotFoundError
+from ckptree.errors import InvalidArgumentError, NotFoundError
 from ckptree.hints import TYPE_CHECKING, Any
 from ckptree.records import LeafDetail, LeafStats, LeafType, StepInfo
 from ckptree.selector import on_branch, selector_text
@@ -42,6 +42,14 @@ def rows(
             -(2**63) if first is None else first,
             2**63 - 1 if last is None else last,
         )
+    except InvalidArgumentError:
+        # A part of a name that has a star is quoted: this one is no name.
+        if "*" not in name:
+            raise
+        raise InvalidArgumentError(
+            f"history({name!r}): without a statistic the name of one leaf is "
+            f"meant; of all that match a glob: history({name!r}, 'l2')"
+        ) from None
     except NotFoundError as error:
         steps = _steps(store, branch, first, last)
         if not steps:

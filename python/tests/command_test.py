@@ -35,5 +35,19 @@ def test_it_reads_what_the_package_saved(tmp_path):
     assert (done.returncode, done.stdout) == (0, "[0.0 1.0 2.0 3.0]\n")
 
 
+def test_ints_of_any_size(tmp_path):
+    """As random generators have them in their state."""
+    state = np.random.default_rng(1).bit_generator.state
+    ints = [2**63, -(2**63) - 1, 2**64, 10**36, -(10**36), 7**1000]
+    with ckptree.Store(tmp_path / "run") as store:
+        store.save(1, {"rng": state, "i": ints}).result()
+    for key, value in [
+        *((f"rng/state/{name}", n) for name, n in state["state"].items()),
+        *((f"i/[{i}]", n) for i, n in enumerate(ints)),
+    ]:
+        done = run("-C", str(tmp_path / "run"), "get", f"1:{key}")
+        assert (done.returncode, done.stdout) == (0, f"{value}\n"), key
+
+
 def test_its_exit_code_is_that_of_the_program(tmp_path):
     assert run("-C", str(tmp_path), "log").returncode == 3

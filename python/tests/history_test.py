@@ -106,6 +106,8 @@ def test_a_history_that_is_none(run):
         run.history("late", last=30)
     with pytest.raises(ValueError, match="params is no leaf: .* of 2 leaves"):
         run.history("params")
+    with pytest.raises(ValueError, match="'params/.*'.* without a statistic"):
+        run.history("params/**")
     run.save(60, {"best": (1, 2)}).result(timeout=60)
     with pytest.raises(ValueError, match="best is no leaf"):
         run.history("best")

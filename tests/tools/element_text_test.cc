@@ -233,6 +233,26 @@ TEST(NpyTest, DescriptionsOfTypesThatNumPyHasAndLacks) {
   EXPECT_EQ(NpyDescr(DType::kInt4), "|V1");
 }
 
+TEST(DecimalTextTest, OfIntegersOfAnySize) {
+  const auto text = [](std::initializer_list<int> bytes) {
+    std::vector<std::byte> integer;
+    for (const int byte : bytes) integer.push_back(std::byte(byte));
+    return DecimalText(std::span<const std::byte>(integer));
+  };
+  EXPECT_EQ(text({}), "0");
+  EXPECT_EQ(text({0, 0}), "0");
+  EXPECT_EQ(text({0xff}), "-1");
+  EXPECT_EQ(text({0x80}), "-128");
+  EXPECT_EQ(text({0x00, 0xca, 0x9a, 0x3b}), "1000000000");
+  EXPECT_EQ(text({0x00, 0x36, 0x65, 0xc4}), "-1000000000");
+  EXPECT_EQ(text({0, 0, 0, 0, 0, 0, 0, 0, 64}), "1180591620717411303424");
+  EXPECT_EQ(text({0, 0, 0, 0, 0, 0, 0, 0, 0x80}), "-2361183241434822606848");
+  // Parts in between that are nothing but zeros.
+  EXPECT_EQ(text({0, 0, 0, 0, 0x10, 0x9f, 0x4b, 0xb3, 0x15, 0x07, 0xc9, 0x7b,
+                  0xce, 0x97, 0xc0, 0}),
+            "1000000000000000000000000000000000000");
+}
+
 TEST(SafetensorsTest, HeaderIsPaddedToEightBytes) {
   const std::string header = SafetensorsHeader(
       {{"a", DType::kFloat32, {2, 3}, 24}, {"b", DType::kBfloat16, {}, 2}},

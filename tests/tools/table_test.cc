@@ -413,6 +413,20 @@ TEST(TableTest, SortsAndLimits) {
                        HasSubstr("Did you mean `loss`?")));
 }
 
+// A title may show something else than the value is: it is no name there.
+TEST(TableTest, AConditionIsToldTheNameOfATitle) {
+  Table table = Sample();
+  table.columns.front().name = "committed";
+  table.columns.front().title = "AGE";
+  TableOptions options;
+  auto where = Expression::Parse("age > 3");
+  ASSERT_OK(where);
+  options.where = *where;
+  EXPECT_THAT(Render(std::move(table), options, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("Did you mean `committed`?")));
+}
+
 Table Wide() {
   Table table;
   table.columns = {{.name = "key", .title = "KEY", .elide = true},

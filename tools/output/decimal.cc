@@ -4,9 +4,13 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 
@@ -75,6 +79,41 @@ std::string DecimalTextBetween(double value, double low, double high) {
     }
   }
   return DecimalText(value);
+}
+
+std::string DecimalText(std::span<const std::byte> integer) {
+  constexpr std::uint32_t kDigits = 1'000'000'000;  // Nine at a time.
+  const bool negative =
+      !integer.empty() && (integer.back() & std::byte{0x80}) != std::byte{0};
+  std::vector<std::uint32_t> parts;  // The lowest first.
+  for (std::size_t i = integer.size(); i > 0; --i) {
+    // Of a negative number the complement, which is one too small.
+    const std::byte byte = negative ? ~integer[i - 1] : integer[i - 1];
+    std::uint64_t carry = std::to_integer<std::uint64_t>(byte);
+    for (std::uint32_t& part : parts) {
+      carry += std::uint64_t{part} << 8;
+      part = static_cast<std::uint32_t>(carry % kDigits);
+      carry /= kDigits;
+    }
+    if (carry > 0) parts.push_back(static_cast<std::uint32_t>(carry));
+  }
+  if (negative) {
+    std::uint32_t* part = parts.data();
+    std::uint32_t* const end = part + parts.size();
+    while (part != end && *part == kDigits - 1) *part++ = 0;
+    if (part == end) {
+      parts.push_back(1);
+    } else {
+      ++*part;
+    }
+  }
+  std::string text = negative ? "-" : "";
+  if (parts.empty()) return "0";
+  absl::StrAppendFormat(&text, "%d", parts.back());
+  for (std::size_t i = parts.size() - 1; i > 0; --i) {
+    absl::StrAppendFormat(&text, "%09d", parts[i - 1]);
+  }
+  return text;
 }
 
 }  // namespace ckptree::tools

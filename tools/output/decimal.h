@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Binary floating-point numbers as decimal text.
+// Binary numbers as decimal text.
 
 #ifndef CKPTREE_TOOLS_OUTPUT_DECIMAL_H_
 #define CKPTREE_TOOLS_OUTPUT_DECIMAL_H_
 
+#include <cstddef>
+#include <span>
 #include <string>
 
 namespace ckptree::tools {
@@ -18,6 +20,10 @@ std::string DecimalText(double value);
 // `value` of a type whose neighbours round to it there.
 // REQUIRES: low < value < high, value finite and not 0.
 std::string DecimalTextBetween(double value, double low, double high);
+
+// Of an integer of any size: two's complement, the lowest byte first; "0" of no
+// bytes. The time grows with the square of their number.
+std::string DecimalText(std::span<const std::byte> integer);
 
 }  // namespace ckptree::tools
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "ckptree/path.h"
 #include "tools/output/expression_parse.h"
@@ -339,7 +340,8 @@ Expression Expression::And(Expression a, Expression b) {
   return Expression(std::move(node));
 }
 
-absl::Status Expression::Bind(const std::vector<std::string>& names) {
+absl::Status Expression::Bind(const std::vector<std::string>& names,
+                              const std::map<std::string, std::string>& shown) {
   absl::Status status;
   ForEachNode(root_.get(), [&](ExpressionNode* node) {
     if (node->kind != ConditionKind::kName || !status.ok()) return;
@@ -351,7 +353,9 @@ absl::Status Expression::Bind(const std::vector<std::string>& names) {
       node->literal = MeaningOf(node->name);
       return;
     }
-    const std::string nearest = Nearest(node->name, names);
+    const auto titled = shown.find(absl::AsciiStrToLower(node->name));
+    const std::string nearest =
+        titled != shown.end() ? titled->second : Nearest(node->name, names);
     std::string list;
     for (const std::string& name : names) {
       absl::StrAppendFormat(&list, "%s%s", list.empty() ? "" : ", ",

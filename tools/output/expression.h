@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -48,8 +49,10 @@ class Expression {
   static Expression And(Expression a, Expression b);
 
   // Tells which names there are. kInvalidArgument, with a caret: one that is
-  // not, with the nearest. To be called before Holds().
-  absl::Status Bind(const std::vector<std::string>& names);
+  // not, with the name that `shown` gives for it, the title of a column, or the
+  // nearest. To be called before Holds().
+  absl::Status Bind(const std::vector<std::string>& names,
+                    const std::map<std::string, std::string>& shown = {});
 
   // The names of values, as they may stand in a table. Before Bind() also texts
   // that look like one.

@@ -3,6 +3,7 @@
 #include "tools/output/shown_rows.h"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,7 +22,12 @@ absl::StatusOr<ShownRows> ChooseRows(const Table& table,
   constexpr std::string_view kHint =
       "`ckptree help where` shows what a condition is";
   if (where) {
-    if (absl::Status status = where->Bind(names); !status.ok()) {
+    // A cell may show something else than its value is: a time as an age.
+    std::map<std::string, std::string> shown_as;
+    for (const Column& column : table.columns) {
+      shown_as.try_emplace(TitleAsName(column), column.name);
+    }
+    if (absl::Status status = where->Bind(names, shown_as); !status.ok()) {
       return WithHint(status, kHint);
     }
   }

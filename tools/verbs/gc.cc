@@ -86,18 +86,29 @@ Json ReportJson(const CollectReport& report) {
           {"no_room", report.no_room}};
 }
 
-std::string ReportText(const CollectReport& report, bool exact) {
+std::string ReportText(const CollectReport& report, bool packs, bool exact) {
   std::string text;
+  if (packs && report.files_packed == 0) {
+    text =
+        "nothing was packed: what is smaller so is packed already, and the "
+        "newest save stays as it is\n";
+  }
   if (report.versions == 0 && report.files_rewritten == 0 &&
       report.files_dropped == 0) {
-    text =
+    text +=
         "there was nothing to free; what is dead in files that hold other "
         "bytes goes where it is a quarter of one, with --full in any case\n";
+    // Rows of the index and of the journal, which no step has.
+    if (report.file_bytes_after < report.file_bytes_before) {
+      absl::StrAppendFormat(&text, "files: %s -> %s, rows were written anew\n",
+                            SizeText(report.file_bytes_before, exact),
+                            SizeText(report.file_bytes_after, exact));
+    }
   } else {
     if (report.versions > 0 || report.files_packed == 0) {
-      text = absl::StrFormat("%s removed: %s\n",
-                             CountText(report.versions, "step", "steps"),
-                             FreedText(report, exact));
+      absl::StrAppendFormat(&text, "%s removed: %s\n",
+                            CountText(report.versions, "step", "steps"),
+                            FreedText(report, exact));
     }
     if (report.files_packed > 0) {
       absl::StrAppendFormat(&text, "%s packed\n",
@@ -147,7 +158,7 @@ absl::StatusOr<int> RunGc(Session& session) {
   if (!report.ok()) return report.status();
   session.out().Write(WantsJson(session)
                           ? JsonText(ReportJson(*report), true) + "\n"
-                          : ReportText(*report, exact));
+                          : ReportText(*report, options.pack, exact));
   if (absl::Status status = changes.Close(); !status.ok()) return status;
   return report->damaged.empty() ? kExitOk : kExitNegative;
 }

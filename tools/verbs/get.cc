@@ -3,6 +3,7 @@
 // `ckptree get`: values.
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "tools/line/target.h"
 #include "tools/output/array_reader.h"
 #include "tools/output/array_text.h"
+#include "tools/output/decimal.h"
 #include "tools/output/element_text.h"
 #include "tools/output/failure.h"
 #include "tools/output/new_file.h"
@@ -25,6 +27,10 @@
 
 namespace ckptree::tools {
 namespace {
+
+// Longer ones are printed as the bytes they are: to make digits of them takes
+// the square of their size.
+constexpr std::int64_t kMostIntBytes = 4096;
 
 struct GetOptions {
   std::string format;
@@ -131,12 +137,29 @@ class Getter {
       return Rows(reader, *selection, shape, leaf.dtype);
     }
     if (options_.format == "text") {
+      if (IsLargeInt(leaf) && target_.slice.empty()) {
+        return LargeInt(reader, *selection);
+      }
       return Text(reader, *selection, shape, leaf.dtype);
     }
     const absl::StatusOr<std::vector<std::byte>> elements =
         reader.Read(*selection);
     if (!elements.ok()) return elements.status();
     PutJson(named, leaf, shape, ArrayJson(leaf.dtype, shape, *elements));
+    return absl::OkStatus();
+  }
+
+  // An int of Python's with more than 64 bits, as generators of random numbers
+  // have (python/src/state_writer.cc): its bytes are an array.
+  static bool IsLargeInt(const LeafInfo& leaf) {
+    return leaf.tag == "int" && leaf.dtype == DType::kUint8 &&
+           leaf.shape.size() == 1 && leaf.shape[0] <= kMostIntBytes;
+  }
+
+  absl::Status LargeInt(const ArrayReader& reader, const Selection& all) {
+    const absl::StatusOr<std::vector<std::byte>> bytes = reader.Read(all);
+    if (!bytes.ok()) return bytes.status();
+    out_.Write(DecimalText(*bytes) + "\n");
     return absl::OkStatus();
   }
 
