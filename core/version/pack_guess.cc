@@ -9,18 +9,10 @@
 #include <vector>
 
 #include "schema/keys.h"
-#include "schema/limits.h"
 #include "schema/slice_proof.h"
 #include "schema/spaces.h"
 
 namespace ckptree::internal {
-namespace {
-
-// More new bytes than these are in no save whose blocks are in `small`.
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 20;
-
-}  // namespace
-
 std::optional<PackPlace> GuessPack(const LeafOfStep& leaf,
                                    PackLayout::Kind kind) {
   if (leaf.tree.page_count() != 1 || leaf.ordinal >= leaf.map.size()) {
@@ -30,31 +22,35 @@ std::optional<PackPlace> GuessPack(const LeafOfStep& leaf,
   if (!page.ok()) return std::nullopt;
   const std::vector<std::uint32_t>& sizes = (*page)->array_bytes;
   if (sizes.size() != leaf.map.size()) return std::nullopt;
+  const std::vector<schema::MapRun>& runs = leaf.map.runs();
+  if (kind == PackLayout::Kind::kProved && runs.size() == 1 &&
+      runs[0].version == leaf.version &&
+      runs[0].place == schema::Space::kSmall) {
+    return (*page)->proved_places.At(leaf.ordinal);
+  }
   PackLayout layout(kind);
   std::optional<PackPlace> found;
   std::size_t pack = 0;  // That it is in.
-  for (const schema::MapRun& run : leaf.map.runs()) {
+  for (const schema::MapRun& run : runs) {
     if (run.version != leaf.version || run.place != schema::Space::kSmall) {
       continue;
     }
-    for (std::uint32_t at = run.first; at < run.first + run.count; ++at) {
-      const std::uint32_t bytes = sizes[at];
-      // Of values that are no arrays most stand in their record, too.
-      if (bytes <= schema::kMaxInlineBytes) continue;
-      if (bytes >= kPackedLeafBytes) return std::nullopt;
-      const PackLayout::Place place = layout.Add(bytes);
-      if (at == leaf.ordinal) {
-        pack = place.pack;
-        found = PackPlace{
-            schema::BlockNumber(0, static_cast<std::uint32_t>(pack) + 1), 0,
-            place.offset, bytes};
-      }
-      if (found.has_value() && place.pack == pack) {
-        found->block_bytes = layout.bytes();
-      }
-    }
+    const bool packed = AddToPacks(
+        sizes, run.first, run.count, &layout,
+        [&](std::uint32_t at, std::uint32_t bytes, PackLayout::Place place) {
+          if (at == leaf.ordinal) {
+            pack = place.pack;
+            found = PackPlace{
+                schema::BlockNumber(0, static_cast<std::uint32_t>(pack) + 1), 0,
+                place.offset, bytes};
+          }
+          if (found.has_value() && place.pack == pack) {
+            found->block_bytes = layout.bytes();
+          }
+        });
+    if (!packed) return std::nullopt;
   }
-  return layout.total() <= kMostBytes ? found : std::nullopt;
+  return layout.total() <= kMostGuessedBytes ? found : std::nullopt;
 }
 
 std::int64_t PackGuesses::Now() {

@@ -17,20 +17,13 @@
 #include "absl/status/statusor.h"
 #include "base/digest.h"
 #include "core/array/pack_layout.h"
+#include "core/version/pack_places.h"
 #include "core/version/step_tree.h"
 #include "kv/database.h"
 #include "schema/leaf_map.h"
 #include "schema/leaf_record.h"
 
 namespace ckptree::internal {
-
-// Bytes of a block of `small`.
-struct PackPlace {
-  std::uint32_t n = 0;
-  std::uint64_t block_bytes = 0;
-  std::uint64_t offset = 0;
-  std::uint64_t bytes = 0;
-};
 
 // A leaf of a part of a step.
 struct LeafOfStep {

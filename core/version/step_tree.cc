@@ -89,7 +89,11 @@ absl::StatusOr<std::shared_ptr<const StepTree::Page>> StepTree::LoadPage(
     leaves += IsLeaf(entry.kind) ? 1 : 0;
   }
   page->leaves_before.push_back(leaves);
-  if (root_.pages.size() == 1) page->array_bytes = ArrayBytesOf(decoded);
+  if (root_.pages.size() == 1) {
+    page->array_bytes = ArrayBytesOf(decoded);
+    page->proved_places =
+        PackPlaces(PackLayout::Kind::kProved, page->array_bytes);
+  }
   if (decoded.entries.size() != ref.entry_count ||
       leaves != LeavesOfPage(index) || decoded.entries.empty() ||
       decoded.entries.front().path != ref.first_path) {

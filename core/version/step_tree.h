@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "core/version/pack_places.h"
 #include "kv/database.h"
 #include "schema/tree.h"
 
@@ -61,6 +62,7 @@ class StepTree {
     // Of a tree of one page, which has the leaves that are asked for alone: of
     // each array its bytes, or the most there can be; 0 of other leaves.
     std::vector<std::uint32_t> array_bytes;
+    PackPlaces proved_places;  // Of those; with proofs.
   };
   // REQUIRES: index < root().pages.size().
   absl::StatusOr<std::shared_ptr<const Page>> LoadPage(std::size_t index) const;
