@@ -4,6 +4,7 @@
 
 #include "schema/path_encoding.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -68,13 +69,18 @@ void PutFloat(double value, std::string* out) {
 }
 
 void PutText(std::string_view text, std::string* out) {
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) <= kEscape) {
-      Put(kEscape, out);
-      Put(static_cast<unsigned char>(c + 1), out);
-    } else {
-      out->push_back(c);
-    }
+  const auto is_escaped = [](char c) {
+    return static_cast<unsigned char>(c) <= kEscape;
+  };
+  while (true) {
+    // Nearly always all of it.
+    const auto plain = static_cast<std::size_t>(
+        std::find_if(text.begin(), text.end(), is_escaped) - text.begin());
+    out->append(text, 0, plain);
+    if (plain == text.size()) break;
+    Put(kEscape, out);
+    Put(static_cast<unsigned char>(text[plain] + 1), out);
+    text.remove_prefix(plain + 1);
   }
   Put(kEnd, out);
 }

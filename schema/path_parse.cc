@@ -32,6 +32,7 @@ class Parser {
 
   absl::StatusOr<Path> Run() {
     std::vector<PathPart> parts;
+    parts.reserve(4);
     // JAX's keystr has no '/' between parts. Once the first two parts are seen
     // it is clear which of the forms this is.
     std::optional<bool> slashes;
