@@ -17,6 +17,10 @@ inline absl::Time MonotonicNow() {
          absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
 }
 
+// A small read that takes as long came out of the disk: nothing that is in the
+// page cache takes as long, and no disk is as fast.
+inline constexpr std::chrono::microseconds kReadOfDisk{20};
+
 }  // namespace ckptree::kv
 
 #endif  // CKPTREE_KV_MONOTONIC_H_

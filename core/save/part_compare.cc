@@ -464,8 +464,9 @@ void PartCompare::LeaveThinPacks() {
     return ref.length != ref.block_length ? &ref : nullptr;
   };
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
-    if (const ChunkRef* ref = kept(i))
+    if (const ChunkRef* ref = kept(i)) {
       live_of(*ref) += PackLayout::Taken(ref->length);
+    }
   }
   if (live.empty()) return;
   for (std::size_t i = 0; i < leaves_.size(); ++i) {

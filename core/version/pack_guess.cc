@@ -4,7 +4,6 @@
 
 #include "core/version/pack_guess.h"
 
-#include <chrono>
 #include <cstring>
 #include <vector>
 
@@ -51,12 +50,6 @@ std::optional<PackPlace> GuessPack(const LeafOfStep& leaf,
     if (!packed) return std::nullopt;
   }
   return layout.total() <= kMostGuessedBytes ? found : std::nullopt;
-}
-
-std::int64_t PackGuesses::Now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
 }
 
 bool PackGuesses::ReadProved(const kv::Database& database,

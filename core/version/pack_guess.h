@@ -9,6 +9,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "core/version/pack_places.h"
 #include "core/version/step_tree.h"
 #include "kv/database.h"
+#include "kv/monotonic.h"
 #include "schema/leaf_map.h"
 #include "schema/leaf_record.h"
 
@@ -69,20 +71,18 @@ class PackGuesses {
     if (!trial.guess.has_value() && slow_.load(std::memory_order_relaxed)) {
       trial = Begin(database, leaf, one_part);
     }
-    const std::int64_t begun = Now();
+    const auto begun = std::chrono::steady_clock::now();
     absl::StatusOr<schema::LeafRecord> record = read();
-    slow_.store(Now() - begun >= kSlowNanoseconds, std::memory_order_relaxed);
+    slow_.store(std::chrono::steady_clock::now() - begun >= kv::kReadOfDisk,
+                std::memory_order_relaxed);
     if (trial.guess.has_value() && record.ok()) Judge(trial, *record);
     return record;
   }
 
  private:
-  // Nothing that is in the page cache takes as long, and no disk is as fast.
-  static constexpr std::int64_t kSlowNanoseconds = 20'000;
   // So many wrong guesses, one after the other, and there are no more.
   static constexpr int kMostWrong = 8;
 
-  static std::int64_t Now();
   Trial Begin(const kv::Database& database, const LeafOfStep& leaf,
               bool one_part);
   std::atomic<int>& WrongOf(PackLayout::Kind kind) {

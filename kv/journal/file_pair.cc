@@ -116,12 +116,24 @@ void FilePair::Report(bool crashed, std::vector<std::string>* damage,
   if (!ragged_.empty()) ragged->push_back(ragged_);
 }
 
+const JournalRecord& FilePair::Last() const {
+  return *std::max_element(records_.begin(), records_.end(),
+                           [](const auto& x, const auto& y) {
+                             return x.header.ordinal < y.header.ordinal;
+                           });
+}
+
+bool FilePair::IsDone(const JournalRecord& record,
+                      const std::optional<TipNote>& tip) const {
+  if (InB(record) || &record != &Last()) return true;
+  // Of a copy it was the original.
+  const bool copied = record.header.file != file_;
+  return !copied && tip.has_value() && tip->hash == record.hash;
+}
+
 std::uint64_t FilePair::DropTorn(const std::optional<TipNote>& tip) {
   if (records_.empty()) return end_of_a();
-  const auto last = std::max_element(
-      records_.begin(), records_.end(), [](const auto& x, const auto& y) {
-        return x.header.ordinal < y.header.ordinal;
-      });
+  const auto last = records_.begin() + (&Last() - records_.data());
   if (last->header.block_bytes == 0 || InB(*last) ||
       (tip.has_value() && tip->hash == last->hash) || BlocksAreWhole(*last)) {
     return end_of_a();

@@ -75,6 +75,12 @@ class FilePair {
     return nullptr;
   }
   std::vector<JournalRecord>& records() { return records_; }
+  const std::vector<JournalRecord>& records() const { return records_; }
+  // Whether a was synced with all of it: b has it, or it was noted, or another
+  // one follows. Else a crash may have left the half, of a copy of an earlier
+  // record, too.
+  bool IsDone(const JournalRecord& record,
+              const std::optional<TipNote>& tip) const;
   std::uint64_t follows() const {
     return preface() == nullptr ? 0 : preface()->follows;
   }
@@ -107,6 +113,8 @@ class FilePair {
   static std::uint64_t EndIn(Copy copy, const ParsedRecord& record) {
     return copy == Copy::kA ? record.a_end() : record.b_end();
   }
+  // With the highest ordinal. REQUIRES: there are records.
+  const JournalRecord& Last() const;
   bool InB(const JournalRecord& record) const {
     return record.b_place < copies_[1].at;
   }

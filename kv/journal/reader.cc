@@ -330,14 +330,19 @@ class Reader {
   // Blocks, which no hash of a record is over. For whoever asks for all of the
   // journal.
   void TellBlocks() {
-    for (const auto& [ordinal, record] : content_.records) {
-      for (const JournalRecord* other : candidates_[ordinal]) {
-        if (other->hash != record.hash) continue;
-        if (const auto at = PlaceOfWrongBlock(*other)) {
+    for (const FilePair& pair : pairs_) {
+      for (const JournalRecord& record : pair.records()) {
+        const auto chosen = content_.records.find(record.header.ordinal);
+        if (chosen == content_.records.end() ||
+            chosen->second.hash != record.hash || !pair.IsDone(record, tip_)) {
+          continue;
+        }
+        if (const auto at = PlaceOfWrongBlock(record)) {
           content_.damage.push_back(absl::StrFormat(
-              "journal/%s is damaged at byte %d, in array bytes of commit %d; "
-              "db/ is read",
-              JournalFileName(Copy::kA, other->file), *at, ordinal));
+              "journal/%s is damaged at byte %d, in array bytes of commit %d, "
+              "which are read in db/ where it has them",
+              JournalFileName(Copy::kA, record.file), *at,
+              record.header.ordinal));
         }
       }
     }

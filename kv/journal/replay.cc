@@ -106,6 +106,7 @@ std::string WholeBlocks(const JournalRecord& record) {
 }
 
 std::optional<std::uint64_t> PlaceOfWrongBlock(const JournalRecord& record) {
+  if (record.blocks.empty()) return std::nullopt;
   const auto rows = DecodeRows(record.rows);
   if (!rows.ok()) return std::nullopt;
   const bool copied = record.header.file != record.file;

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 
+#include "kv/monotonic.h"
 #include "kv/rocks/table_files.h"
 
 namespace ckptree::kv {
@@ -37,7 +38,7 @@ class RecordsAhead {
     auto value = read();
     const auto took = std::chrono::steady_clock::now() - begun;
     // To open a table takes long, too.
-    if (near.file.get() == table) slow_ = took >= kSlow ? slow_ + 1 : 0;
+    if (near.file.get() == table) slow_ = took >= kReadOfDisk ? slow_ + 1 : 0;
     return value;
   }
 
@@ -46,10 +47,7 @@ class RecordsAhead {
   static constexpr std::size_t kFew = 8;
   // What a disk is asked for at once.
   static constexpr std::size_t kAhead = 128;
-  // Nothing that is in the page cache takes as long, and no disk is as fast;
-  // once may be chance.
-  static constexpr std::chrono::microseconds kSlow{20};
-  static constexpr int kMostSlow = 2;
+  static constexpr int kMostSlow = 2;  // Once may be chance.
 
   void Ask(std::size_t i, const NearTable& near) {
     asked_ = std::max(asked_, i);

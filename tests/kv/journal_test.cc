@@ -460,5 +460,38 @@ TEST_F(JournalTest, ATornTailWasNeverThere) {
   EXPECT_THAT(content.damage, IsEmpty());
 }
 
+// An open writes the copy of the last record, and dies amid it: the original is
+// whole. Once b has the copy a was synced, and what is missing is damage.
+TEST_F(JournalTest, HalfACopyIsNoDamageUntilTheSecondFileHasIt) {
+  ASSERT_NO_FATAL_FAILURE(WriteThreeFiles());
+  ASSERT_NO_FATAL_FAILURE(Write(5000));
+  ASSERT_OK_AND_ASSIGN(const JournalContent before, Read());
+  next_file_ = before.highest_file + 1;
+  preface_.session = before.highest_session + 1;
+  ASSERT_NO_FATAL_FAILURE(Begin(&before.records.rbegin()->second));
+  const std::string a = PathOf(Copy::kA, next_file_);
+  const std::string b = PathOf(Copy::kB, next_file_);
+  const std::string whole_a = Contents(a);
+  const std::string whole_b = Contents(b);
+  const std::size_t end = whole_a.find_last_not_of('\0') + 1;
+  ASSERT_GT(end, kPrefaceBytes + 5000);
+  for (std::size_t cut = 0; cut < end; cut += 97) {
+    SCOPED_TRACE(cut);
+    std::string torn = whole_a;
+    std::fill(torn.begin() + static_cast<std::ptrdiff_t>(cut), torn.end(),
+              '\0');
+    Replace(a, torn);
+    Replace(b, "");
+    ASSERT_OK_AND_ASSIGN(const JournalContent content, Read());
+    ExpectAll(content);
+    EXPECT_THAT(content.damage, IsEmpty());
+    Replace(b, whole_b);
+    ASSERT_OK_AND_ASSIGN(const JournalContent damaged, Read());
+    ExpectAll(damaged);
+    EXPECT_THAT(damaged.damage, Contains(HasSubstr("journal/a-")));
+    if (HasFailure()) return;
+  }
+}
+
 }  // namespace
 }  // namespace ckptree::kv

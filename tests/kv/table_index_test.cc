@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <random>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -152,6 +154,48 @@ TEST(TableIndexTest, AnyByteMayBeWrong) {
         EXPECT_LE(index->FindNear(key, at % 20), index->size());
       }
       static_cast<void>(index->IsWhole());
+    }
+  }
+}
+
+// However keys are spread, and with a marker above them all.
+TEST(TableIndexTest, FindsKeysThatAreNotSpreadEvenly) {
+  std::mt19937_64 random(7);
+  for (const int shift : {0, 20, 50, 62}) {
+    std::set<std::string> keys;
+    while (keys.size() < 500) {
+      // Most of them small, where it is shifted by much.
+      std::uint64_t number = random() >> (random() % 64 < 32 ? shift : 0);
+      std::string key = "v";
+      for (int i = 56; i >= 0; i -= 8) {
+        key += static_cast<char>(number >> i);
+      }
+      if (number % 3 == 0) key.resize(3 + number % 7);
+      keys.insert(std::move(key));
+      if (shift == 62) keys.insert("v" + std::string(keys.size(), 'a'));
+    }
+    keys.insert("\xff marker");
+    std::vector<IndexEntry> entries;
+    std::uint64_t offset = 0;
+    for (const std::string& key : keys) {
+      entries.push_back({key, {offset, 100}});
+      offset += 100 + kBlockTrailerBytes;
+    }
+    const std::optional<TableIndex> index = IndexOf(BlockOf(entries));
+    ASSERT_TRUE(index.has_value());
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      const std::string& key = entries[i].last_key;
+      for (const std::string& asked :
+           {key, key + '\0', key.substr(0, key.size() - 1), "w" + key}) {
+        const auto at = std::lower_bound(
+            entries.begin(), entries.end(), asked,
+            [](const IndexEntry& entry, const std::string& name) {
+              return entry.last_key < name;
+            });
+        ASSERT_EQ(index->Find(asked),
+                  static_cast<std::size_t>(at - entries.begin()))
+            << shift << ' ' << i;
+      }
     }
   }
 }
