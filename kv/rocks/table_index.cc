@@ -5,7 +5,6 @@
 #include "kv/rocks/table_index.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -18,19 +17,6 @@ void AppendLittleEndian32(std::uint64_t value, std::string* bytes) {
   for (int shift = 0; shift < 32; shift += 8) {
     bytes->push_back(static_cast<char>(value >> shift));
   }
-}
-
-// Of fewer entries no place is guessed.
-constexpr std::size_t kLeastSpread = 16;
-
-// Eight bytes of `key` from `at` on as a number, zeros behind its end.
-std::uint64_t NumberAt(std::string_view key, std::size_t at) {
-  std::uint64_t number = 0;
-  for (std::size_t i = at; i < at + 8; ++i) {
-    number = number << 8 |
-             (i < key.size() ? static_cast<unsigned char>(key[i]) : 0u);
-  }
-  return number;
 }
 
 std::optional<std::string_view> KeyOf(BlockReader* entry) {
@@ -47,28 +33,8 @@ std::optional<std::string_view> KeyOf(BlockReader* entry) {
 std::optional<TableIndex> TableIndex::Of(std::unique_ptr<char[]> block,
                                          std::size_t bytes) {
   std::optional<TableIndex> index = In({block.get(), bytes});
-  if (!index.has_value()) return std::nullopt;
-  index->block_ = std::move(block);
-  if (index->size_ < kLeastSpread) return index;
-  const auto first = index->At(0);
-  const auto last = index->At(index->size_ - 2);
-  if (!first.has_value() || !last.has_value()) return index;
-  const std::string_view key = first->last_key;
-  const auto common = static_cast<std::size_t>(
-      std::ranges::mismatch(key, last->last_key).in1 - key.begin());
-  index->spread_ = {common, NumberAt(key, common),
-                    NumberAt(last->last_key, common)};
+  if (index.has_value()) index->block_ = std::move(block);
   return index;
-}
-
-std::size_t TableIndex::Guess(std::string_view key) const {
-  const std::uint64_t at = NumberAt(key, spread_.common);
-  if (at <= spread_.first) return 0;
-  if (at >= spread_.last) return size_ - 1;
-  return static_cast<std::size_t>(
-      static_cast<double>(at - spread_.first) /
-      static_cast<double>(spread_.last - spread_.first) *
-      static_cast<double>(size_ - 1));
 }
 
 std::optional<TableIndex> TableIndex::In(std::string_view block) {
@@ -153,8 +119,7 @@ std::size_t TableIndex::FindIn(std::string_view key, std::size_t first,
 }
 
 std::size_t TableIndex::Find(std::string_view key) const {
-  return spread_.last > spread_.first ? FindNear(key, Guess(key))
-                                      : FindIn(key, 0, size_);
+  return FindIn(key, 0, size_);
 }
 
 std::size_t TableIndex::FindNear(std::string_view key,

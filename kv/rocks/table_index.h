@@ -56,9 +56,6 @@ class TableIndex {
   // is not above the last key of that at `end`.
   std::size_t FindIn(std::string_view key, std::size_t first,
                      std::size_t end) const;
-  // Where keys are spread evenly from the first to the last but one: where
-  // `key` is about; the last may be a marker above all others.
-  std::size_t Guess(std::string_view key) const;
   // Nothing where the entry cannot be parsed.
   std::optional<bool> IsBelow(std::size_t i, std::string_view key) const;
   std::uint64_t RestartAt(std::size_t i) const;
@@ -69,16 +66,6 @@ class TableIndex {
   std::string_view entries_;       // In the block;
   std::string_view restarts_;      // behind them, four bytes for each entry.
   std::size_t size_ = 0;
-
-  // Of an index of its own: what Guess() goes by. Of all keys but the last the
-  // first `common` bytes are the same, and the next eight of the first and of
-  // the last of them, as numbers, are these.
-  struct Spread {
-    std::size_t common = 0;
-    std::uint64_t first = 0;
-    std::uint64_t last = 0;  // As `first`: unknown.
-  };
-  Spread spread_;
 };
 
 }  // namespace ckptree::kv
