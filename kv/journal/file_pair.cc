@@ -52,9 +52,7 @@ void FilePair::TellDamage(std::uint64_t covered, bool newest, bool crashed) {
     if (a.bytes != nullptr && record.a_place >= a.at) {
       Tell(a, a.at);
     }
-    const std::uint64_t end = record.a_place + kRecordHeaderBytes +
-                              record.header.rows_bytes +
-                              record.header.block_bytes;
+    const std::uint64_t end = record.a_blocks() + record.header.block_bytes;
     if (end < std::min<std::uint64_t>(record.a_end(), a.view().size()) &&
         !AllZero(a.view().substr(end, record.a_end() - end))) {
       damage_.push_back(absl::StrFormat(
@@ -116,16 +114,16 @@ void FilePair::Report(bool crashed, std::vector<std::string>* damage,
   if (!ragged_.empty()) ragged->push_back(ragged_);
 }
 
-const JournalRecord& FilePair::Last() const {
-  return *std::max_element(records_.begin(), records_.end(),
-                           [](const auto& x, const auto& y) {
-                             return x.header.ordinal < y.header.ordinal;
-                           });
+std::vector<JournalRecord>::const_iterator FilePair::Last() const {
+  return std::max_element(records_.begin(), records_.end(),
+                          [](const auto& x, const auto& y) {
+                            return x.header.ordinal < y.header.ordinal;
+                          });
 }
 
 bool FilePair::IsDone(const JournalRecord& record,
                       const std::optional<TipNote>& tip) const {
-  if (InB(record) || &record != &Last()) return true;
+  if (InB(record) || &record != &*Last()) return true;
   // Of a copy it was the original.
   const bool copied = record.header.file != file_;
   return !copied && tip.has_value() && tip->hash == record.hash;
@@ -133,7 +131,7 @@ bool FilePair::IsDone(const JournalRecord& record,
 
 std::uint64_t FilePair::DropTorn(const std::optional<TipNote>& tip) {
   if (records_.empty()) return end_of_a();
-  const auto last = records_.begin() + (&Last() - records_.data());
+  const auto last = Last();
   if (last->header.block_bytes == 0 || InB(*last) ||
       (tip.has_value() && tip->hash == last->hash) || BlocksAreWhole(*last)) {
     return end_of_a();
@@ -184,8 +182,7 @@ void FilePair::Add(Copy copy, const ParsedRecord& found) {
 void FilePair::TakeBlocks(JournalRecord* record) {
   const CopyBytes& a = of(Copy::kA);
   const RecordHeader& header = record->header;
-  const std::uint64_t begin =
-      record->a_place + kRecordHeaderBytes + header.rows_bytes;
+  const std::uint64_t begin = record->a_blocks();
   if (header.block_bytes == 0 || begin > a.view().size() ||
       header.block_bytes > a.view().size() - begin) {
     return;

@@ -113,8 +113,8 @@ class FilePair {
   static std::uint64_t EndIn(Copy copy, const ParsedRecord& record) {
     return copy == Copy::kA ? record.a_end() : record.b_end();
   }
-  // With the highest ordinal. REQUIRES: there are records.
-  const JournalRecord& Last() const;
+  // The record with the highest ordinal; end() of none.
+  std::vector<JournalRecord>::const_iterator Last() const;
   bool InB(const JournalRecord& record) const {
     return record.b_place < copies_[1].at;
   }

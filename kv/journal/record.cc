@@ -31,6 +31,10 @@ absl::Status Broken(std::size_t at) {
 
 }  // namespace
 
+std::uint64_t ParsedRecord::a_blocks() const {
+  return a_place + kRecordHeaderBytes + header.rows_bytes;
+}
+
 std::uint64_t ParsedRecord::a_end() const {
   return a_place +
          ToSectors(kRecordHeaderBytes + header.rows_bytes + header.block_bytes);

@@ -72,7 +72,8 @@ struct ParsedRecord {
   std::uint64_t a_place = 0;
   std::uint64_t b_place = 0;
 
-  std::uint64_t a_end() const;  // A multiple of the sector.
+  std::uint64_t a_blocks() const;  // Where its blocks begin.
+  std::uint64_t a_end() const;     // A multiple of the sector.
   std::uint64_t b_end() const;
 };
 

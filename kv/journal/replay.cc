@@ -92,32 +92,43 @@ bool BlocksAreWhole(const JournalRecord& record) {
   });
 }
 
+namespace {
+
+// Calls `visit` with each block that is there, and is not what its row names.
+void ForEachWrongBlock(
+    const JournalRecord& record,
+    absl::FunctionRef<void(const RowChange& row, std::string_view bytes)>
+        visit) {
+  if (record.blocks.empty()) return;
+  const auto rows = DecodeRows(record.rows);
+  if (!rows.ok()) return;
+  for (const RowChange& row : *rows) {
+    const auto bytes = BytesOfBlock(record, row);
+    if (bytes.has_value() && !BlockOf(record, row).has_value()) {
+      visit(row, *bytes);
+    }
+  }
+}
+
+}  // namespace
+
 std::string WholeBlocks(const JournalRecord& record) {
   std::string blocks(record.blocks);
   blocks.resize(record.header.block_bytes, '\0');
-  const auto rows = DecodeRows(record.rows);
-  if (!rows.ok()) return blocks;
-  for (const RowChange& row : *rows) {
-    const auto bytes = BytesOfBlock(record, row);
-    if (!bytes.has_value() || BlockOf(record, row).has_value()) continue;
-    blocks.replace(row.block_offset, bytes->size(), bytes->size(), '\0');
-  }
+  ForEachWrongBlock(record, [&](const RowChange& row, std::string_view bytes) {
+    blocks.replace(row.block_offset, bytes.size(), bytes.size(), '\0');
+  });
   return blocks;
 }
 
 std::optional<std::uint64_t> PlaceOfWrongBlock(const JournalRecord& record) {
-  if (record.blocks.empty()) return std::nullopt;
-  const auto rows = DecodeRows(record.rows);
-  if (!rows.ok()) return std::nullopt;
   const bool copied = record.header.file != record.file;
-  for (const RowChange& row : *rows) {
-    const auto bytes = BytesOfBlock(record, row);
-    if (!bytes.has_value() || BlockOf(record, row).has_value()) continue;
-    if (copied && AllZero(*bytes)) continue;
-    return record.a_place + kRecordHeaderBytes + record.header.rows_bytes +
-           row.block_offset;
-  }
-  return std::nullopt;
+  std::optional<std::uint64_t> place;
+  ForEachWrongBlock(record, [&](const RowChange& row, std::string_view bytes) {
+    if (place.has_value() || (copied && AllZero(bytes))) return;
+    place = record.a_blocks() + row.block_offset;
+  });
+  return place;
 }
 
 JournalBlocks BlocksIn(const JournalContent& journal) {
