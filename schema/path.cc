@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,29 +17,6 @@
 #include "schema/path_encoding.h"
 
 namespace ckptree {
-
-namespace {
-
-// As many bytes as the encoded parts have at most: without encoding them.
-// Tuples may have any number, and are not counted.
-std::size_t MostBytes(const std::vector<PathPart>& parts) {
-  // A kind and a tag, and an end or eight bytes of a number.
-  constexpr std::size_t kMostOfPart = 10;
-  std::size_t bytes = parts.size() * kMostOfPart;
-  for (const PathPart& part : parts) {
-    // Each byte of a text may be escaped.
-    if (const auto* text = std::get_if<std::string>(&part.key.value)) {
-      bytes += 2 * text->size();
-    } else if (const auto* raw = std::get_if<Key::Bytes>(&part.key.value)) {
-      bytes += 2 * raw->value.size();
-    } else if (std::holds_alternative<Key::Tuple>(part.key.value)) {
-      return std::numeric_limits<std::size_t>::max();
-    }
-  }
-  return bytes;
-}
-
-}  // namespace
 
 bool operator==(const Key& a, const Key& b) {
   if (a.value.index() != b.value.index()) return false;
@@ -118,7 +94,8 @@ absl::Status Path::Validate() const {
       return absl::InvalidArgumentError(absl::StrFormat("path: %s", fault));
     }
   }
-  if (MostBytes(parts_) <= static_cast<std::size_t>(schema::kMaxPathBytes)) {
+  if (schema::MostPathBytes(parts_) <=
+      static_cast<std::size_t>(schema::kMaxPathBytes)) {
     return absl::OkStatus();
   }
   const std::size_t size = Encode().size();

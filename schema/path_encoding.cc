@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -260,6 +261,23 @@ const char* KeyFault(const Key& key, int depth) {
 void AppendPartBytes(const PathPart& part, std::string* out) {
   Put(static_cast<unsigned char>(part.kind), out);
   PutKey(part.key, out);
+}
+
+std::size_t MostPathBytes(const std::vector<PathPart>& parts) {
+  // A kind and a tag, and an end or eight bytes of a number.
+  constexpr std::size_t kMostOfPart = 10;
+  std::size_t bytes = parts.size() * kMostOfPart;
+  for (const PathPart& part : parts) {
+    // Each byte of a text may be escaped.
+    if (const auto* text = std::get_if<std::string>(&part.key.value)) {
+      bytes += 2 * text->size();
+    } else if (const auto* raw = std::get_if<Key::Bytes>(&part.key.value)) {
+      bytes += 2 * raw->value.size();
+    } else if (std::holds_alternative<Key::Tuple>(part.key.value)) {
+      return std::numeric_limits<std::size_t>::max();
+    }
+  }
+  return bytes;
 }
 
 const char* ReadPathBytes(std::string_view bytes,

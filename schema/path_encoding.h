@@ -5,6 +5,7 @@
 #ifndef CKPTREE_SCHEMA_PATH_ENCODING_H_
 #define CKPTREE_SCHEMA_PATH_ENCODING_H_
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,10 @@
 namespace ckptree::schema {
 
 void AppendPartBytes(const PathPart& part, std::string* out);
+
+// As many bytes as these parts have at most, without encoding them; of tuples
+// the highest number there is.
+std::size_t MostPathBytes(const std::vector<PathPart>& parts);
 
 // Reads an encoded path; appends its parts to `parts` unless that is null.
 // Returns what is wrong with it, or null where nothing is.
