@@ -132,7 +132,7 @@ TEST_F(RanksLeafCountTest, LeavesOfUnknownHealthCountOnce) {
   constexpr int kWorld = 4;
   const auto pieces = [](int rank, float c) {
     return std::vector<Piece>{{rank < 2 ? "a" : "b", 2 * (rank % 2), 2, 4, 1},
-                              {"c", 2 * rank, 2, 2 * kWorld, c},
+                              {"c", 16 * rank, 16, 16 * kWorld, c},
                               {"none", 0, 0, 0, 0},
                               {"own" + std::to_string(rank), 0, 1, 1, 1}};
   };
@@ -152,7 +152,8 @@ TEST_F(RanksLeafCountTest, LeavesOfUnknownHealthCountOnce) {
     return store->Resolve(AtStep(step))->unknown_leaves;
   };
   EXPECT_EQ(run(true, 1, 1), 0u);
-  // "c", for its last two rows, and "own3", which leaves their block with them.
+  // "c", for its last 16 rows, and "b", whose last two leave the block of
+  // those: they are less than half of it.
   EXPECT_EQ(run(false, 2, 2), 2u);
   EXPECT_EQ(run(true, 3, 2), 2u);
   EXPECT_EQ(run(true, 4, 3), 0u);
