@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Iterator
 
 import document
 import machine
@@ -31,13 +31,19 @@ class Table:
 
     cases: re.Pattern[str]
     versions: tuple[str, ...]
+    # The case whose figures are many of one kind: what is alike but for its
+    # name is a row, with the worst of it. Another table has all.
+    in_short: str = ""
 
 
 _LIBRARIES = ("RocksDB", "oneTBB", "Abseil", "xxHash", "Highway", "GCC")
 TABLES = {
     "engine": Table(
-        re.compile(r"(?!py_|orbax_|ranks_|remote_|device)"), _LIBRARIES
+        re.compile(r"(?!py_|orbax_|ranks_|remote_|device)"),
+        _LIBRARIES,
+        in_short="command",
     ),
+    "command": Table(re.compile(r"command$"), _LIBRARIES),
     "python": Table(
         re.compile(r"py_|orbax_|device"),
         ("Python", *machine.PEERS),
@@ -150,7 +156,7 @@ def _table(table: Table, found: Document) -> str:
         if row.ratio or row.floor is not None or row.goal is not None
     ]
     before = ""
-    for row in shown:
+    for row, met in _in_short(table.in_short, shown):
         mark = marks[_machine_of(found, cases[row.case])]
         case = f"`{row.case}`{mark} " if row.case != before else ""
         before = row.case
@@ -158,11 +164,40 @@ def _table(table: Table, found: Document) -> str:
         ratio = "" if row.ratio is None else row.ratio.text()
         lines.append(
             f"| {case}{row.what} | {row.ours.text()} {row.unit} | {beside} | "
-            f"{ratio} | {_bound(row, 'floor')} | {_bound(row, 'goal')} |"
+            f"{ratio} | {met} | {_bound(row, 'goal')} |"
         )
     lines.append("")
     lines.append(_sum(shown, cases))
     return "\n".join(lines) + "\n"
+
+
+def _in_short(case: str, rows: list[Row]) -> Iterator[tuple[Row, str]]:
+    """What the table has rows for, each with what is said of its floor: of
+    `case` the worst of those that differ in their name alone, "NAME, OF WHAT".
+    """
+    alike: dict[Any, list[Row]] = {}
+    for i, row in enumerate(rows):
+        _, _, of_what = row.what.partition(", ")
+        key = (
+            (of_what, row.unit, row.floor, row.goal, row.beside)
+            if row.case == case and of_what
+            else i
+        )
+        alike.setdefault(key, []).append(row)
+    for group in alike.values():
+        if len(group) == 1:
+            yield group[0], _bound(group[0], "floor")
+            continue
+        worst = (min if group[0].at_least else max)(
+            group, key=lambda row: row.judged
+        )
+        name, _, of_what = worst.what.partition(", ")
+        said = f"{of_what}: the slowest of {len(group)}, {name}"
+        missed = sum(row.met is False for row in group)
+        bound = _bound(worst, "floor")
+        if missed:
+            bound += f", by {missed}"
+        yield replace(worst, what=said), bound
 
 
 def _beside(row: Row) -> str:

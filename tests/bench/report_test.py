@@ -341,6 +341,40 @@ class TablesTest(unittest.TestCase):
             ),
         )
 
+    def test_many_of_one_kind_are_their_worst(self):
+        found = self.made("command")
+        found["cases"]["command"]["figures"] = [
+            row(
+                case="command",
+                what=what,
+                values=[took],
+                floor=floor,
+                at_least=False,
+            ).to_json()
+            for what, took, floor in (
+                ("log, ten steps", 3.0, 4.0),
+                ("show, ten steps", 6.0, 4.0),
+                ("ls, ten steps", 5.0, 4.0),
+                ("ls, of much", 5.0, 9.0),
+                ("size", 2.0, 9.0),
+            )
+        ]
+        page = tables.written(
+            "<!-- figures: engine -->\n<!-- figures: end -->\n"
+            "<!-- figures: command -->\n<!-- figures: end -->\n",
+            found,
+        )
+        short, _, whole = page.partition("figures: end")
+        self.assertIn("ten steps: the slowest of 3, show | 6 ms |", short)
+        self.assertIn("≤ 4: **missed**, by 2 |", short)
+        self.assertIn("ls, of much | 5 ms |", short)
+        self.assertNotIn("log, ", short)
+        for name in ("log", "show", "ls"):
+            self.assertIn(f"{name}, ten steps |", whole)
+        # What is counted is the same.
+        for part in (short, whole):
+            self.assertIn("Floors met: 3 of 5", part)
+
     def test_a_marker_of_no_table_is_an_error(self):
         with self.assertRaisesRegex(ValueError, "named gone"):
             tables.written(
@@ -362,7 +396,8 @@ class TablesTest(unittest.TestCase):
                 f"{name}: bench/run --tables writes it anew",
             )
         self.assertEqual(
-            sorted(there), ["engine", "head", "python", "ranks", "remote"]
+            sorted(there),
+            ["command", "engine", "head", "python", "ranks", "remote"],
         )
 
     def test_the_history_of_this_tree_can_be_read(self):
