@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "ckptree/path.h"
+#include "tools/output/failure.h"
 #include "tools/output/terminal.h"
 
 namespace ckptree::tools {
