@@ -29,6 +29,9 @@ inline void Require(bool held, const char* what) {
 
 // REQUIRES: an error. What a caller typed is refused with this code alone.
 inline void RequireInvalid(const absl::Status& status) {
+  if (status.code() != absl::StatusCode::kInvalidArgument) {
+    std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  }
   Require(status.code() == absl::StatusCode::kInvalidArgument,
           "bad text is an invalid argument");
   Require(!status.message().empty(), "an error says what is wrong");

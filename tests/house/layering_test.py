@@ -219,6 +219,7 @@ RULES = [
          [r"ckptree/.*", r"tests/examples/.*", r"tests/testutil/.*"],
          ["absl", "gtest"], system=True),
     # What reads bytes or text from outside, and nothing that opens a store.
+    Rule(r"tests/fuzz/corpus_test\.cc", [], ["gtest"]),
     Rule(r"tests/fuzz/.*",
          [r"(base|schema)/.*", r"kv/write_batch\.h",
           r"kv/journal/(preface|record)\.h", r"core/coding/.*",
