@@ -57,7 +57,7 @@ const std::vector<Target> kTargets = {
     {"tree", FuzzOne_tree},
 };
 
-const fs::path kRoom = fs::path(__FILE__).parent_path();
+const fs::path kRoom = CKPTREE_FUZZ_ROOM;
 
 std::vector<std::string> SeedsOf(const std::string& target) {
   std::set<fs::path> files;  // In one order on each machine.
