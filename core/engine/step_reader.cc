@@ -195,12 +195,15 @@ absl::StatusOr<StepMetadata> StepReader::Metadata() const {
   }
   std::map<std::string, std::string> items;
   for (const Part& part : parts_) {
+    std::string begins;  // With the item of the entry before.
     CKPTREE_RETURN_IF_ERROR(
-        part.tree->ForEach("", [&items](const StepTree::Entry& entry) {
+        part.tree->ForEach("", [&](const StepTree::Entry& entry) {
+          if (!begins.empty() && entry.entry->path.starts_with(begins)) return;
           const Path path = Path::Decode(entry.entry->path).value_or(Path());
           if (path.empty()) return;
-          if (const auto* name =
-                  std::get_if<std::string>(&path.parts().front().key.value)) {
+          const PathPart& item = path.parts().front();
+          begins = Path({item}).Encode();
+          if (const auto* name = std::get_if<std::string>(&item.key.value)) {
             items.emplace(*name, Name(schema::ItemKind::kTree));
           }
         }));

@@ -181,6 +181,15 @@ absl::StatusOr<std::vector<StepInfo>> Store::Steps(
   return engine()->catalog().Infos(engine()->catalog().Steps(number));
 }
 
+absl::StatusOr<std::vector<std::int64_t>> Store::StepNumbers(
+    std::string_view branch) const {
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+  CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckListed());
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                           engine()->catalog().FindBranch(branch));
+  return engine()->catalog().StepNumbers(number);
+}
+
 absl::StatusOr<std::vector<StepInfo>> Store::NewestSteps(
     std::size_t count, std::string_view branch) const {
   CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());

@@ -77,11 +77,7 @@ absl::StatusOr<Step> CheckpointManager::OpenStep(
 
 absl::StatusOr<std::vector<std::int64_t>> CheckpointManager::AllSteps() const {
   CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
-                           impl_->store.Steps(impl_->Branch()));
-  std::vector<std::int64_t> numbers;
-  for (const StepInfo& info : steps) numbers.push_back(info.step);
-  return numbers;
+  return impl_->store.StepNumbers(impl_->Branch());
 }
 
 absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::LatestStep()

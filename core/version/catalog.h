@@ -70,6 +70,7 @@ class Catalog {
 
   StepRecordPtr Find(std::uint32_t branch, std::int64_t step) const;
   std::vector<StepRecordPtr> Steps(std::uint32_t branch) const;  // Ascending.
+  std::vector<std::int64_t> StepNumbers(std::uint32_t branch) const;
   std::vector<StepRecordPtr> AllSteps() const;  // Of all branches, by branch.
   // Those with the highest numbers, ascending.
   std::vector<StepRecordPtr> NewestSteps(std::uint32_t branch,

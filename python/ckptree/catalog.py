@@ -49,10 +49,10 @@ class Catalog(Holding):
 
     def __iter__(self) -> Iterator[int]:
         """The numbers of the steps of the main branch, ascending."""
-        return iter([info.step for info in self.steps()])
+        return iter(self._engine.step_numbers(""))
 
     def __len__(self) -> int:
-        return len(self.steps())
+        return len(self._engine.step_numbers(""))
 
     def __bool__(self) -> bool:
         return True  # Without steps, too.

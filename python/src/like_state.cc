@@ -89,7 +89,9 @@ bool LikeState::IsPlainLeaf(nb::handle value) const {
 bool LikeState::StartsPlain(nb::handle like, std::optional<Path>* first) const {
   Parts parts;
   nb::object value = nb::borrow(like);
-  if (!PyDict_CheckExact(value.ptr())) {
+  if (!item_.empty()) {
+    parts.push_back(DictKey(Key{item_}));
+  } else if (!PyDict_CheckExact(value.ptr())) {
     parts.push_back(DictKey(Key{std::string(kRootItem)}));
   }
   while (!IsPlainLeaf(value)) {
@@ -142,9 +144,17 @@ bool LikeState::Match(nb::handle like, std::vector<LeafInfo> leaves) {
 
 LikeState::Made LikeState::Root(nb::handle like) {
   Opened root = Open(like);
+  if (!item_.empty()) {
+    const PathPart item = DictKey(Key{item_});
+    std::erase_if(leaves_, [&item](const LeafInfo& leaf) {
+      return leaf.path.parts().front() != item;
+    });
+  }
   Run all{0, leaves_.size(), 0};
   if (root.kind == EntryKind::kNone || all.begin == all.end) throw NotPlain();
-  if (!root.names_items) {
+  if (!item_.empty()) {
+    all.depth = 1;
+  } else if (!root.names_items) {
     const PathPart item = DictKey(Key{std::string(kRootItem)});
     for (const LeafInfo& leaf : leaves_) {
       if (leaf.path.parts().front() != item) throw NotPlain();

@@ -33,7 +33,9 @@ namespace ckptree::python {
 // Confined to one thread, which has the GIL.
 class LikeState {
  public:
-  explicit LikeState(Rules rules) : rules_(std::move(rules)) {}
+  // `item`: the template is of what lies under it alone; empty: of the step.
+  LikeState(Rules rules, std::string item)
+      : rules_(std::move(rules)), item_(std::move(item)) {}
 
   // Looks at the first leaf of the template alone. False where it is not one of
   // those; else its path, or nothing where it takes more to find it.
@@ -115,6 +117,7 @@ class LikeState {
   nanobind::object Finished(Later* later);
 
   const Rules rules_;
+  const std::string item_;
   std::vector<Element> elements_;
   std::vector<LeafInfo> leaves_;
   std::vector<ReadRequest> arrays_;

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "python/src/bindings.h"
@@ -56,11 +57,11 @@ void Read(const StepObject& self, ReadRequests requests, nb::handle progress) {
   ReadInto(self, batch, bytes, progress);
 }
 
-// The state of the step in the containers of `like`; NotImplemented where the
-// two differ, or have what LikeState does not know.
+// The state of the step, or of an item of it, in the containers of `like`;
+// NotImplemented where the two differ, or have what LikeState does not know.
 nb::object RestoreLike(const StepObject& self, nb::handle like,
-                       nb::handle rules) {
-  LikeState state{Rules(rules)};
+                       nb::handle rules, std::string item) {
+  LikeState state(Rules(rules), std::move(item));
   const nb::object other_way = nb::borrow(Py_NotImplemented);
   // To list all leaves takes a while, and most templates that do not fit show
   // it at once.
@@ -207,7 +208,7 @@ void BindStep(nb::module_& m) {
       .def("read", &Read, nb::arg("requests"),
            nb::arg("progress").none() = nb::none())
       .def("restore_like", &RestoreLike, nb::arg("like").none(),
-           nb::arg("rules"))
+           nb::arg("rules"), nb::arg("item") = "")
       .def(
           "values",
           [](const StepObject& self, const std::vector<LeafInfo>& leaves,

@@ -293,6 +293,13 @@ void BindQuestions(nb::class_<OpenStore>& store) {
           },
           nb::arg("branch"))
       .def(
+          "step_numbers",
+          [](const StorePtr& self, const std::string& branch) {
+            return Take(
+                With(self, [&](Store& s) { return s.StepNumbers(branch); }));
+          },
+          nb::arg("branch"))
+      .def(
           "resolve",
           [](const StorePtr& self, const std::string& step) {
             const StepSelector selector = Take(ParseSelector(step));

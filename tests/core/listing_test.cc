@@ -42,6 +42,7 @@ class ListingTest : public CoreTest {
   void ExpectSame(const Store& reader, const std::string& branch,
                   std::mt19937_64* random) {
     const std::vector<std::int64_t> all = NumbersOf(*store_->Steps(branch));
+    EXPECT_EQ(*store_->StepNumbers(branch), all);
     for (int i = 0; i < 20; ++i) {
       switch ((*random)() % 5) {
         case 0: {
@@ -120,6 +121,9 @@ TEST_F(ListingTest, AnyOrderOfQuestions) {
 
 TEST_F(ListingTest, AStoreWithoutSteps) {
   const Store reader = Reader();
+  EXPECT_THAT(*reader.StepNumbers(), IsEmpty());
+  EXPECT_THAT(reader.StepNumbers("none").status(),
+              StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(*reader.NewestSteps(3), IsEmpty());
   EXPECT_THAT(reader.Resolve(Latest()).status(),
               StatusIs(absl::StatusCode::kNotFound));
@@ -140,11 +144,13 @@ TEST_F(ListingTest, StepsAreThoseOfTheOpenUntilARefresh) {
   for (const Store* reader : {&first, &second}) {
     EXPECT_EQ(reader->Resolve(Latest())->step, 3);
     EXPECT_THAT(NumbersOf(*reader->NewestSteps(2)), ElementsAre(2, 3));
+    EXPECT_THAT(*reader->StepNumbers(), ElementsAre(1, 2, 3));
     EXPECT_THAT(NumbersOf(*reader->Steps()), ElementsAre(1, 2, 3));
   }
   for (Store* reader : {&first, &second}) {
     ASSERT_OK(reader->Refresh());
     EXPECT_EQ(reader->Resolve(Latest())->step, 4);
+    EXPECT_THAT(*reader->StepNumbers(), ElementsAre(2, 3, 4));
     EXPECT_THAT(NumbersOf(*reader->Steps()), ElementsAre(2, 3, 4));
   }
   // The one that was listed is kept up; so is one that was not.

@@ -350,8 +350,10 @@ TEST_F(ReadTest, ExpectListsEveryDifference) {
 TEST_F(ReadTest, Metadata) {
   StepBuilder put = store_->Begin(1);
   put.PutInt("params/x", 1)
+      .PutInt("params/y/z", 1)
       .PutJson("config", "{}")
       .PutInt("opt/x", 1)
+      .PutInt("opt2/x", 1)  // Begins as another one.
       .SetItemType("config", ItemType::kJson)
       .SetItemType("blobs", ItemType::kFiles)
       .SetCustomMetadata(R"({"run": "a"})")
@@ -368,7 +370,8 @@ TEST_F(ReadTest, Metadata) {
     const StepMetadata metadata = step.Metadata().value();
     EXPECT_THAT(metadata.items,
                 ElementsAre(Pair("blobs", "files"), Pair("config", "json"),
-                            Pair("opt", "tree"), Pair("params", "tree")));
+                            Pair("opt", "tree"), Pair("opt2", "tree"),
+                            Pair("params", "tree")));
     EXPECT_EQ(metadata.custom, R"({"run": "a"})");
     std::map<std::string, std::string> lineage(metadata.lineage.begin(),
                                                metadata.lineage.end());
@@ -383,7 +386,7 @@ TEST_F(ReadTest, Metadata) {
     EXPECT_THAT(info.metrics, ElementsAre(Pair("loss", 0.5), Pair("acc", -1)));
     EXPECT_LE(info.begun, info.staged);
     EXPECT_LE(info.staged, info.committed);
-    EXPECT_EQ(info.leaf_count, 3u);
+    EXPECT_EQ(info.leaf_count, 5u);
     EXPECT_EQ(info.digest.size(), 32u);
   }
 }

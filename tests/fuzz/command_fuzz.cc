@@ -80,7 +80,8 @@ void FuzzExpression(std::string_view text) {
 
 void FuzzQuantity(std::string_view bytes) {
   std::uint64_t bits = 0;
-  std::memcpy(&bits, bytes.data(), std::min(bytes.size(), sizeof(bits)));
+  // An empty input has no memory.
+  bytes.copy(reinterpret_cast<char*>(&bits), sizeof(bits));
   const auto ns = static_cast<std::int64_t>(bits);
   double value = 0;
   std::memcpy(&value, &bits, sizeof(value));

@@ -41,18 +41,12 @@
 #include "tests/judge/table.h"
 #include "tests/judge/verbs.h"
 #include "tests/model/store.h"
+#include "tests/testutil/sanitizer.h"
 
 namespace ckptree::testing {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Its shadow is larger than any memory.
-#ifdef __SANITIZE_ADDRESS__
-constexpr bool kAddressSanitizer = true;
-#else
-constexpr bool kAddressSanitizer = false;
-#endif
 
 constexpr int kStarters = 16;
 constexpr uid_t kOwner = 1000;
@@ -482,6 +476,7 @@ class OddFilesTest : public TrialPlacesTest {
     if (!good) std::abort();
     // There is no memory to read one of those whole.
     const rlimit limit = {std::uint64_t{1} << 30, std::uint64_t{1} << 30};
+    // The sanitizer's shadow is larger than any memory.
     if (!kAddressSanitizer && setrlimit(RLIMIT_AS, &limit) != 0) std::abort();
   }
 };

@@ -102,7 +102,8 @@ class DirectFileTest : public KvTest {
 // By DirectFile::Read(); also that it tells each byte, once and in order.
 std::size_t ReadBy(DirectFile* file, std::uint64_t offset,
                    std::span<std::byte> to) {
-  DirectBuffers buffers;
+  // They keep their memory for good.
+  static constinit DirectBuffers buffers;
   std::size_t told = 0;
   const std::size_t done =
       file->Read(offset, to, &buffers, [&](std::span<const std::byte> piece) {
@@ -168,7 +169,8 @@ TEST_F(DirectFileTest, WhatIsInThePageCacheIsReadThere) {
 }
 
 TEST(DirectBuffersTest, OnesThatCameBackAreUsedAgain) {
-  const auto buffers = std::make_unique<DirectBuffers>();
+  static constinit DirectBuffers shared;  // It keeps its memory for good.
+  DirectBuffers* const buffers = &shared;
   std::set<std::byte*> first, second;
   for (std::set<std::byte*>* const seen : {&first, &second}) {
     std::vector<DirectBuffers::Lease> leases;

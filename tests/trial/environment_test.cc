@@ -33,6 +33,7 @@
 #include "tests/fault/runner.h"
 #include "tests/model/store.h"
 #include "tests/testutil/shifted_clock.h"
+#include "tests/testutil/sanitizer.h"
 
 namespace ckptree::testing {
 namespace {
@@ -40,13 +41,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uid_t kNobody = 65534;
-
-// Whose shadow memory is no subject of ours.
-#ifdef __SANITIZE_ADDRESS__
-constexpr bool kAddressSanitizer = true;
-#else
-constexpr bool kAddressSanitizer = false;
-#endif
 
 // Bytes that follow from `seed`.
 std::vector<std::byte> Filled(std::size_t size, std::uint64_t seed) {

@@ -242,6 +242,9 @@ class CKPTREE_EXPORT Store {
   // All steps of a branch, ascending by number; by default the main branch.
   absl::StatusOr<std::vector<StepInfo>> Steps(
       std::string_view branch = "") const;
+  // Their numbers alone, which costs a tenth of that.
+  absl::StatusOr<std::vector<std::int64_t>> StepNumbers(
+      std::string_view branch = "") const;
   // Those `count` of them with the highest numbers, ascending; fewer where
   // there are fewer. A reader of a long run reads no others for it.
   absl::StatusOr<std::vector<StepInfo>> NewestSteps(

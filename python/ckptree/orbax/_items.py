@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NamedTuple
 
 from ckptree.errors import NotFoundError
 from ckptree.metadata import as_json_has_it
@@ -49,12 +49,21 @@ class StoredItem:
         self.path = path  # Where Orbax would have its directory.
         self.about: dict[str, Any] = about or {}
 
-    def infos(self) -> list[_engine.LeafInfo]:
-        """All that is listed under it."""
+    def infos(
+        self, listed: Iterable[_engine.LeafInfo] | None = None
+    ) -> list[_engine.LeafInfo]:
+        """All that is listed under it; `listed`: all that the step has, where
+        it is known."""
+        if listed is None:
+            listed = self.step._engine.leaves("")
+        if not _PLAIN_NAME.fullmatch(self.name):
+            return [info for info in listed if info.path[0][1] == self.name]
+        # No path is made of the names of thousands of leaves.
+        below = self.name + "/"
         return [
             info
-            for info in self.step._engine.leaves("")
-            if info.path[0][1] == self.name
+            for info in listed
+            if (name := info.name).startswith(below) or name == self.name
         ]
 
     def find(self, name: str) -> _engine.LeafInfo:

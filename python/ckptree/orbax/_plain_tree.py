@@ -4,7 +4,7 @@ lists, named tuples and objects as dicts, empty ones of these as None."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Sequence
 
 if TYPE_CHECKING:
     from ckptree import _engine
@@ -14,12 +14,13 @@ _EMPTY: dict[str, Any] = {"dict": dict, "list": list, "tuple": list}
 
 
 class _Node:
+    __slots__ = ("children", "kind")
+
     def __init__(self) -> None:
         self.kind = ""
-        self.value: Any = None
-        self.is_value = False
-        # Kind and key of a part of the path; a dict keeps them in order.
-        self.children: dict[tuple[int, Any], _Node] = {}
+        # By kind and key of a part of the path, nodes and values; a dict keeps
+        # them in order.
+        self.children: dict[tuple[int, Any], Any] = {}
 
 
 def build(infos: list[_engine.LeafInfo], values: dict[str, Any]) -> Any:
@@ -27,19 +28,31 @@ def build(infos: list[_engine.LeafInfo], values: dict[str, Any]) -> Any:
     leaves and ties."""
     root = _Node()
     for info in infos:
-        node = root
-        for part in info.path[1:]:
-            node = node.children.setdefault(part, _Node())
-        node.kind = info.kind
-        if info.name in values:
-            node.value = values[info.name]
-            node.is_value = True
+        name = info.name
+        parts = info.path[1:]
+        if name in values:
+            if not parts:
+                return values[name]
+            above = _node(root, parts[:-1])
+            above.children[parts[-1]] = values[name]
+        else:
+            _node(root, parts).kind = info.kind
     return _built(root)
 
 
-def _built(node: _Node) -> Any:
-    if node.is_value:
-        return node.value
+def _node(root: _Node, parts: Sequence[tuple[int, Any]]) -> _Node:
+    node = root
+    for part in parts:
+        child = node.children.get(part)
+        if child is None:
+            child = node.children[part] = _Node()
+        node = child
+    return node
+
+
+def _built(node: Any) -> Any:
+    if type(node) is not _Node:
+        return node
     if not node.children:
         return _EMPTY.get(node.kind, lambda: None)()
     kinds = {kind for kind, _ in node.children}

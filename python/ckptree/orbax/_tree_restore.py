@@ -18,20 +18,21 @@ from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 import numpy as np
 
+from ckptree import _engine
 from ckptree.adapters.protocol import Request
 from ckptree.arrays import values
 from ckptree.errors import Difference, MismatchError
+from ckptree.garbage import without_collection
 from ckptree.restoring.engine import Restoring, load
 from ckptree.restoring.inventory import Inventory
 from ckptree.orbax import _plain_tree, _wanted
 from ckptree.orbax._keys import Keys, item_of, keys_of
-from ckptree.orbax._tree_save import map_leaves
+from ckptree.orbax._tree_save import ROOT, leaves_of_orbax, map_leaves
 from ckptree.orbax._wanted import AsSaved, Wanted
 from ckptree.orbax.metadata import tree_of
 from ckptree.orbax.type_handlers import RestoreArgs, as_restore_args
 
 if TYPE_CHECKING:
-    from ckptree import _engine
     from ckptree.orbax._items import StoredItem
     from ckptree.restoring.engine import OnLeaf, OnNode
 
@@ -73,8 +74,25 @@ def restore(
     template = tree_of(template)
     if template is None:
         return _Plain(item, restore_args, sharding).run()
+    if restore_args is None:
+        made = _alike(item, template)
+        if made is not NotImplemented:
+            return made
     restoring = _Templated(item, restore_args, strictness, sharding)
     return restoring.run(template)
+
+
+def _alike(item: StoredItem, template: Any) -> Any:
+    """The tree of `item` where its leaves and those of the template are alike,
+    arrays of NumPy and values of Python: so no rule is asked. NotImplemented:
+    they are not."""
+    step = item.step._engine
+    if type(step) is not _engine.Step:
+        return NotImplemented
+    with without_collection():
+        return step.restore_like(
+            template, leaves_of_orbax(_wanted.ABSTRACT), item.name
+        )
 
 
 def _has_variables(template: Any) -> bool:
@@ -112,7 +130,7 @@ class _Leaves:
 
     def __init__(self, item: StoredItem, inventory: Inventory) -> None:
         self.item = item
-        self.infos = item.infos()
+        self.infos = item.infos(inventory.listed.values())
         self.inventory = inventory
         self.leaves: dict[str, _engine.LeafInfo] = {}
         self.empty: dict[str, _engine.LeafInfo] = {}
@@ -123,7 +141,7 @@ class _Leaves:
         empty = set(self.inventory.empty_nodes())
         self.empty = {i.name: i for i in self.infos if i.name in empty}
         about = item.about
-        self._prefix = item_of(self.infos[0].name) if self.infos else ""
+        self.prefix = item_of(self.infos[0].name) if self.infos else ""
         self._of_jax = set(about.get("of_jax", ()))
         self._not_of_jax = set(about.get("not_of_jax", ()))
         self._all_of_jax = "not_of_jax" in about
@@ -133,7 +151,7 @@ class _Leaves:
         about = self.item.about
         if "placements" not in about:
             return None
-        below = name.removeprefix(self._prefix)
+        below = name.removeprefix(self.prefix)
         placed = about["placed"]
         number = placed["others"].get(below, placed["most"])
         return AsSaved(
@@ -144,7 +162,7 @@ class _Leaves:
         """Whether it was an array of JAX, which is imported."""
         if "jax" not in sys.modules:
             return False
-        below = name.removeprefix(self._prefix)
+        below = name.removeprefix(self.prefix)
         if self._all_of_jax:
             return below not in self._not_of_jax
         return below in self._of_jax
@@ -232,13 +250,13 @@ class _Templated(Restoring):
         self.strictness = strictness
         self.sharding = sharding
         self.of_item = _Leaves(item, self.there)
-        self.by_keys = {keys_of(name): name for name in self.of_item.leaves}
         self.empty = {keys_of(name) for name in self.of_item.empty}
         self.args = args_by_keys(restore_args)
         # Of the template: the kinds of its containers.
         self.kinds: dict[Keys, str] = {}
         self.template: Any = None
-        # What leaves of the template have in the item, and as what.
+        # Of leaves of the template: which of the item they are, and as what.
+        self.found: dict[str, str] = {}
         self.claimed: set[str] = set()
         self.wanted: dict[str, Wanted] = {}
 
@@ -254,17 +272,23 @@ class _Templated(Restoring):
     def match(self) -> None:
         self.kinds = {keys_of(name): kind for name, kind, _ in self.nodes}
 
+    @cached_property
+    def by_keys(self) -> dict[Keys, str]:
+        """The leaves of the item."""
+        return {keys_of(name): name for name in self.of_item.leaves}
+
     def ask(self, name: str, leaf: Any) -> Request | None:
-        keys = keys_of(name)
-        there = self._there(keys)
+        there = self._there(name)
         if there is None:
+            keys = keys_of(name)
             if leaf is not ... or keys not in self.empty:
                 self._compare_missing(keys, leaf)
             return None
         self.claimed.add(there)
-        want = None if leaf is ... else self._want(there, keys, leaf)
+        want = None if leaf is ... else self._want(there, name, leaf)
         if want is None:
             return None
+        self.found[name] = there
         self.wanted[name] = want
         # As what, load() says: it has a place where nothing differs.
         return Request(self.of_item.leaves[there])
@@ -273,9 +297,13 @@ class _Templated(Restoring):
     def has_variables(self) -> bool:
         return _has_variables(self.template)
 
-    def _there(self, keys: Keys) -> str | None:
+    def _there(self, name: str) -> str | None:
         """The leaf of the item that is meant: what Orbax saved of a variable of
         NNX is a dict with `value`."""
+        same = self.of_item.prefix + name.removeprefix(ROOT)
+        if same in self.of_item.leaves:
+            return same
+        keys = keys_of(name)
         there = self.by_keys.get(keys)
         if there is None and self.has_variables:
             there = self.by_keys.get((*keys, "value"))
@@ -289,8 +317,8 @@ class _Templated(Restoring):
         problem = "kind" if found else "missing"
         self.differ("/".join(keys), problem, expected, found)
 
-    def _want(self, there: str, keys: Keys, leaf: Any) -> Wanted | None:
-        args = self.args.get(keys)
+    def _want(self, there: str, name: str, leaf: Any) -> Wanted | None:
+        args = self.args.get(keys_of(name)) if self.args else None
         saved = self.of_item.as_saved(there)
         if args is not None:
             want = self.of_item.asked(there, args)
@@ -341,7 +369,10 @@ class _Templated(Restoring):
             if keys_of(name) not in self.kinds:
                 found = self.there.shown(info)
                 self.differ("/".join(keys_of(name)), "unexpected", "", found)
-        for keys in sorted(here - self.empty - set(self.by_keys)):
+        lacking = sorted(here - self.empty)
+        for keys in lacking:
+            if keys in self.by_keys:
+                continue
             found = self._below(keys)
             shown = "/".join(keys) or "the item"
             if found:
@@ -367,9 +398,7 @@ class _Templated(Restoring):
         )
 
     def convert(self, name: str, value: Any) -> Any:
-        there = self._there(keys_of(name))
-        assert there is not None
-        return _wanted.convert(there, value, self.wanted[name])
+        return _wanted.convert(self.found[name], value, self.wanted[name])
 
     def changed(self, name: str, what: str) -> None:
         raise ValueError(f"{name}: {what}")

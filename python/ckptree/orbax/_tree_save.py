@@ -37,6 +37,11 @@ class Leaves:
         return getattr(_rules, name)
 
 
+def leaves_of_orbax(leaves: tuple[type, ...]) -> Leaves:
+    """Under which objects of these types, and of Orbax's own, are leaves."""
+    return Leaves(lambda value: isinstance(value, leaves) or is_of_orbax(value))
+
+
 def map_leaves(
     tree: Any,
     on_leaf: Callable[[str, Any], Any],
@@ -49,9 +54,7 @@ def map_leaves(
     too."""
     made = _engine.map_state(
         {ROOT: tree},
-        Leaves(lambda value: isinstance(value, leaves) or is_of_orbax(value))
-        if leaves
-        else _rules,
+        leaves_of_orbax(leaves) if leaves else _rules,
         on_node or (lambda name, kind, empty, tag: None),
         on_leaf,
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping
 import numpy as np
 
 from ckptree.arrays import dtypes, values
+from ckptree.garbage import without_collection
 from ckptree.orbax import _plain_tree
 from ckptree.orbax._keys import item_of
 from ckptree.orbax.metadata.sharding import ShardingMetadata
@@ -62,18 +63,22 @@ class TreeMetadata:
         from ckptree.restoring.inventory import Inventory
 
         inventory = Inventory(item.step._engine)
-        infos = item.infos()
-        leaves: dict[str, Any] = {}
+        about = item.about
+        infos = item.infos(inventory.listed.values())
+        prefix = item_of(infos[0].name) if infos else ""
         directory = pathlib.Path(item.path)
-        lay = _OnDevices(item.about)
-        for info in infos:
-            found = inventory.value(info.name)
-            if found is not None:
-                leaves[info.name] = _leaf(
-                    item.about, directory, info.name, found, lay
-                )
+        lay = _OnDevices(about)
+        leaves: dict[str, Any] = {}
+        with without_collection():
+            for info in infos:
+                name = info.name
+                found = inventory.value(name)
+                if found is not None:
+                    below = name.removeprefix(prefix)
+                    leaves[name] = _leaf(about, directory, below, found, lay)
+            tree = _plain_tree.build(infos, leaves)
         _register()
-        return cls(_plain_tree.build(infos, leaves), item.about.get("custom"))
+        return cls(tree, about.get("custom"))
 
 
 class _OnDevices:
@@ -92,11 +97,11 @@ class _OnDevices:
 def _leaf(
     about: Mapping[str, Any],
     directory: pathlib.Path,
-    name: str,
+    below: str,
     info: _engine.LeafInfo,
     lay: _OnDevices,
 ) -> Metadata:
-    below = name.removeprefix(item_of(name))
+    """`below`: its name below its item."""
     shown = below.removeprefix("/").replace("/", ".")
     kind = values.kind_of(info)
     if kind == "array":
