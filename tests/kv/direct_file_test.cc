@@ -169,8 +169,7 @@ TEST_F(DirectFileTest, WhatIsInThePageCacheIsReadThere) {
 }
 
 TEST(DirectBuffersTest, OnesThatCameBackAreUsedAgain) {
-  static constinit DirectBuffers shared;  // It keeps its memory for good.
-  DirectBuffers* const buffers = &shared;
+  const auto buffers = std::make_unique<DirectBuffers>();
   std::set<std::byte*> first, second;
   for (std::set<std::byte*>* const seen : {&first, &second}) {
     std::vector<DirectBuffers::Lease> leases;
