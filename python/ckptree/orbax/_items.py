@@ -13,7 +13,7 @@ from ckptree.metadata import as_json_has_it
 
 if TYPE_CHECKING:
     from ckptree import _engine
-    from ckptree.step import Step
+    from ckptree.step import Step, StepMetadata
 
 # The item of a checkpoint that has one without a name, as Orbax calls it, and
 # that of the metrics.
@@ -101,9 +101,10 @@ class About(NamedTuple):
         return {"orbax": 1, **self._asdict()}
 
     @classmethod
-    def of(cls, step: Step) -> About:
-        """Of a step, also of one that was not saved by this package."""
-        found = step.metadata.custom
+    def of(cls, step: Step, metadata: StepMetadata | None = None) -> About:
+        """Of a step, also of one that was not saved by this package.
+        `metadata`: the step's, where it was read."""
+        found = (metadata or step.metadata).custom
         if isinstance(found, dict) and found.get("orbax") == 1:
             return cls(found["items"], found["custom"], found["begun_ns"])
         custom = found if isinstance(found, dict) else {}
@@ -158,7 +159,11 @@ def left_out(step: Step) -> list[str]:
 
 def names(step: Step) -> list[str]:
     """The items of a step, in the order of the store."""
-    there = step.metadata.items
+    return _names(step.metadata)
+
+
+def _names(metadata: StepMetadata) -> list[str]:
+    there = metadata.items
     return [
         name
         for name in there
@@ -182,11 +187,13 @@ def stored(
     step: Step, name: str, directory: str | os.PathLike[str]
 ) -> StoredItem:
     """KeyError where the step has no such item."""
-    there = names(step)
+    metadata = step.metadata
+    there = _names(metadata)
     if name not in there:
         raise NotFoundError(
             f"{os.fspath(directory)}: no item {name!r}; there are "
             f"{', '.join(there) or 'none'}"
         )
     path = os.path.join(directory, name)
-    return StoredItem(step, name, path, About.of(step).items.get(name))
+    about = About.of(step, metadata).items.get(name)
+    return StoredItem(step, name, path, about)
