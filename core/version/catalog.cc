@@ -243,7 +243,6 @@ std::vector<StepRecordPtr> Catalog::Steps(std::uint32_t branch) const {
 std::vector<std::int64_t> Catalog::StepNumbers(std::uint32_t branch) const {
   const Listed lock(this);
   std::vector<std::int64_t> numbers;
-  numbers.reserve(StepsOf(branch).size());
   for (const auto& [step, record] : StepsOf(branch)) numbers.push_back(step);
   return numbers;
 }

@@ -196,5 +196,46 @@ TEST_F(OddNamesTest, DiffNamesTheTypeOnBothSides) {
             "tied,float,float\n");
 }
 
+// Keys as other trees have them, and a step and its key as two words.
+TEST_F(OddNamesTest, WhatWasMeant) {
+  {
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(own_));
+    StepBuilder builder = store.Begin(3);
+    builder.PutInt("lr", 1).PutInt("list/[0]/x", 1);
+    ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(2)));
+    ASSERT_OK(store.Close());
+  }
+  for (const char* key : {"list/0/x", "list.0.x", "list[0].x"}) {
+    const Result result = Do({"get", std::string("3:") + key});
+    EXPECT_EQ(result.code, 3) << key;
+    EXPECT_THAT(result.err, HasSubstr("Did you mean `list/[0]/x`?"));
+  }
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"get", "2", "lr"}, {"get", "lr", "2"}}) {
+    const Result result = Do(words);
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.err, HasSubstr("one word: `2:lr`"));
+  }
+  // It may be a step of a branch.
+  for (const char* verb : {"get", "show"}) {
+    const Result result = Do({verb, "list/0"});
+    EXPECT_EQ(result.code, 3) << verb;
+    EXPECT_THAT(result.err, HasSubstr("no branch 'list'"));
+    EXPECT_THAT(result.err, HasSubstr("`latest:list/0`"));
+  }
+}
+
+// Who cannot be asked is told of a step that is not there.
+TEST_F(OddNamesTest, AWrongStepComesBeforeTheQuestion) {
+  Result result = Do({"rm", "7"});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("there is no step 7"));
+  result = Do({"rm", "1"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("nobody to ask"));
+  EXPECT_THAT(Do({"log", "--columns", "step", "-o", "csv"}).out,
+              HasSubstr("1"));
+}
+
 }  // namespace
 }  // namespace ckptree

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "tools/line/command_words.h"
 #include "tools/line/leading_flags.h"
 #include "tools/line/table_flags.h"
 #include "tools/output/failure.h"
@@ -489,24 +490,6 @@ absl::Status UnknownCommand(std::string_view name, std::string_view in_front) {
       "`ckptree help` lists the commands");
 }
 
-absl::Status CheckWords(const Command& command, const Arguments& arguments) {
-  const int given = static_cast<int>(arguments.words().size());
-  // What is completed may be empty yet.
-  if (!command.hidden) {
-    CKPTREE_RETURN_IF_ERROR(arguments.CheckNoEmptyWord(command.name));
-  }
-  if (given >= command.min_words && given <= command.max_words) {
-    return absl::OkStatus();
-  }
-  if (given < command.min_words) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("`ckptree %s` needs %s", command.name, command.words));
-  }
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "`ckptree %s` cannot take `%s`", command.name,
-      Escape(arguments.words()[static_cast<std::size_t>(command.max_words)])));
-}
-
 absl::StatusOr<int> Run(const Command& command, std::vector<std::string> words,
                         ByteSink* out) {
   if (command.table) ExpandLimit(FlagsOf(command), &words);
@@ -517,9 +500,13 @@ absl::StatusOr<int> Run(const Command& command, std::vector<std::string> words,
     out->Write(HelpText(command));
     return kExitOk;
   }
-  if (absl::Status status = CheckWords(command, *arguments); !status.ok()) {
-    return status;
+  // What is completed may be empty yet.
+  if (!command.hidden) {
+    CKPTREE_RETURN_IF_ERROR(arguments->CheckNoEmptyWord(command.name));
   }
+  CKPTREE_RETURN_IF_ERROR(CheckWords(command.name, command.words,
+                                     command.min_words, command.max_words,
+                                     *arguments));
   Session session(*std::move(arguments), out);
   for (const std::string_view over_steps :
        {"backup", "blame", "copy", "diff", "du", "find", "hist", "history",

@@ -155,7 +155,14 @@ absl::Status Session::Explain(absl::Status status,
   if (!absl::IsNotFound(status)) return status;
   const absl::StatusOr<std::vector<StepInfo>> steps =
       store_->Steps(selector.branch);
-  if (!steps.ok()) return WithHint(status, "`ckptree fork` lists the branches");
+  if (!steps.ok()) {
+    // KEY alone looks like BRANCH/STEP where it ends in a number.
+    return WithHint(
+        status,
+        absl::StrFormat("`ckptree fork` lists the branches; a key stands "
+                        "behind a step: `latest:%s`",
+                        Text(selector)));
+  }
   if (steps->empty() && !selector.branch.empty()) {
     return WithHint(status, "`ckptree fork` lists the branches");
   }

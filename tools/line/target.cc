@@ -43,6 +43,20 @@ bool IsBelow(const Path& path, const Path& root) {
                     path.parts().begin());
 }
 
+// As somebody may write it who thinks of other trees: list/0 for list/[0],
+// layers.0.weight for layers/[0]/weight.
+std::string WithoutMarks(std::string_view key) {
+  std::string text;
+  for (const char c : key) {
+    if (c == '.' || c == '/') {
+      if (!text.empty() && text.back() != '/') text += '/';
+    } else if (std::string_view("[]{}\"").find(c) == std::string_view::npos) {
+      text += c;
+    }
+  }
+  return text;
+}
+
 absl::Status NoSuchKey(const Step& step, std::string_view key,
                        const std::vector<LeafInfo>& leaves) {
   std::string text =
@@ -55,7 +69,9 @@ absl::Status NoSuchKey(const Step& step, std::string_view key,
     if (names.size() == kMostNames) break;
     names.push_back(leaf.name);
   }
-  const std::string nearest = Nearest(key, names);
+  std::string nearest = Nearest(key, names);
+  const auto alike = std::ranges::find(names, WithoutMarks(key), WithoutMarks);
+  if (alike != names.end() && nearest != key) nearest = *alike;
   if (nearest == key) {
     text = absl::StrFormat("`%s` of step %s is None: it has no value",
                            Escape(key), NameOf(step));

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "tools/line/command.h"
 #include "tools/line/target.h"
 #include "tools/output/array_reader.h"
@@ -308,6 +309,7 @@ absl::StatusOr<int> RunGet(Session& session) {
   const absl::StatusOr<Address> address = ParseAddress(session.words()[0]);
   if (!address.ok()) return address.status();
   if (address->key.empty()) {
+    CKPTREE_RETURN_IF_ERROR(session.OpenStep(address->step).status());
     return WithHint(
         absl::InvalidArgumentError("which leaf? Write REV:KEY"),
         absl::StrFormat("`ckptree ls %s` lists the keys", Text(address->step)));

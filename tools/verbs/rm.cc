@@ -68,14 +68,6 @@ absl::Status CheckMayGo(const Session& session,
 absl::StatusOr<int> RunRm(Session& session) {
   const bool dry_run = session.arguments().Has("dry-run");
   const bool asks = !dry_run && !session.arguments().Has("yes");
-  if (asks) {
-    if (absl::Status status = session.CheckCanAsk(
-            "remove the steps",
-            "add -y to remove them, --dry-run to see which");
-        !status.ok()) {
-      return status;
-    }
-  }
   for (const std::string& word : session.words()) {
     // A range that lost its ends in a script: too much.
     if (word == ".." || word.ends_with("/..")) {
@@ -97,10 +89,17 @@ absl::StatusOr<int> RunRm(Session& session) {
   if (absl::Status status = CheckMayGo(session, *steps); !status.ok()) {
     return status;
   }
-  if (asks && !steps->empty() &&
-      !session.Ask("remove " + NamesText(*steps) + TagsText(*steps))) {
-    session.Note("nothing was removed");
-    return kExitNegative;
+  if (asks && !steps->empty()) {
+    if (absl::Status status = session.CheckCanAsk(
+            "remove the steps",
+            "add -y to remove them, --dry-run to see which");
+        !status.ok()) {
+      return status;
+    }
+    if (!session.Ask("remove " + NamesText(*steps) + TagsText(*steps))) {
+      session.Note("nothing was removed");
+      return kExitNegative;
+    }
   }
   std::string freed;
   if (dry_run && !steps->empty()) {
