@@ -39,15 +39,18 @@ std::size_t RunsOf(const schema::DeadList& list) {
 
 }  // namespace
 
-CollectBatch::CollectBatch(const kv::Database& database) : database_(database) {
+CollectBatch::CollectBatch(const kv::Database& database)
+    : database_(database), dead_lists_(database) {
   commit_.request.kind = kv::CommitKind::kCollect;
 }
 
 absl::StatusOr<schema::DeadList> CollectBatch::DeadListOf(
-    std::uint64_t version) const {
+    std::uint64_t version) {
   const auto changed = lists_.find(version);
   if (changed != lists_.end()) return changed->second;
-  return ReadDeadList(database_, version);
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string_view> row,
+                           dead_lists_.Find(schema::DeadKey(version)));
+  return DecodeDeadListOf(version, row);
 }
 
 absl::Status CollectBatch::MarkDead(std::uint16_t part, const BlockRun& run,

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "core/collect/collect_plan.h"
 #include "kv/database.h"
+#include "kv/near_rows.h"
 #include "schema/dead_list.h"
 #include "schema/segment_record.h"
 #include "schema/spaces.h"
@@ -43,7 +44,7 @@ class CollectBatch {
   explicit CollectBatch(const kv::Database& database);
 
   // As it is once those that were added are collected.
-  absl::StatusOr<schema::DeadList> DeadListOf(std::uint64_t version) const;
+  absl::StatusOr<schema::DeadList> DeadListOf(std::uint64_t version);
   // `parts`: of the plan's version. After an error it is of no use any more.
   absl::Status Add(const CollectPlan& plan,
                    const std::vector<schema::PartRecord>& parts);
@@ -63,6 +64,7 @@ class CollectBatch {
                         std::uint64_t died_at);
 
   const kv::Database& database_;
+  kv::NearRows dead_lists_;
   CollectCommit commit_;
   std::map<std::string, Segment> segments_;          // By key; each read once.
   std::map<std::uint64_t, schema::DeadList> lists_;  // Those that change.

@@ -16,6 +16,7 @@
 #include "core/version/base_loader.h"
 #include "core/version/store_features.h"
 #include "kv/lease.h"
+#include "kv/near_rows.h"
 #include "schema/keys.h"
 
 namespace ckptree::internal {
@@ -259,6 +260,7 @@ absl::StatusOr<std::size_t> Collector::CollectSteps(
     std::span<const ChainStep> steps, Pass* pass) {
   const kv::Database& database = *context_.database;
   CollectBatch batch(database);
+  kv::NearRows removed(database);
   std::uint64_t blocks = 0;
   std::uint64_t bytes = 0;
   std::uint64_t far_bytes = 0;
@@ -267,7 +269,7 @@ absl::StatusOr<std::size_t> Collector::CollectSteps(
     if (planned > 0 && Stopping(*pass)) break;  // What is planned is done.
     const ChainStep& step = steps[planned++];
     CKPTREE_ASSIGN_OR_RETURN(const schema::StepRecord record,
-                             ReadVersion(database, step.version));
+                             ReadVersion(database, step.version, &removed));
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<schema::PartRecord> parts,
                              PartsOf(database, record));
     absl::StatusOr<CollectPlan> plan = absl::UnknownError("");

@@ -8,6 +8,7 @@
 //   4. One record, synced in the first copy of the journal, then in the second.
 //   5. The index, in memory, then the note of the tip. Now it is acknowledged.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -29,6 +30,7 @@
 #include "kv/journal/keeper.h"
 #include "kv/journal/record.h"
 #include "kv/journal/writer.h"
+#include "kv/near_rows.h"
 #include "kv/rocks/database_impl.h"
 #include "kv/rocks/instance.h"
 #include "kv/rocks/marker.h"
@@ -83,6 +85,30 @@ absl::StatusOr<bool> Holds(const Database& database,
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> found,
                            database.Get(precondition.space, precondition.key));
   return found == precondition.expected;
+}
+
+// All of them. A collection has one for each version that goes.
+absl::StatusOr<bool> Hold(const Database& database,
+                          const std::vector<Precondition>& preconditions) {
+  constexpr std::size_t kMany = 8;
+  std::vector<const Precondition*> near;
+  for (const Precondition& precondition : preconditions) {
+    if (precondition.space == schema::Space::kRecords &&
+        preconditions.size() >= kMany) {
+      near.push_back(&precondition);
+      continue;
+    }
+    CKPTREE_ASSIGN_OR_RETURN(const bool holds, Holds(database, precondition));
+    if (!holds) return false;
+  }
+  std::ranges::sort(near, {}, &Precondition::key);
+  NearRows rows(database);
+  for (const Precondition* precondition : near) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string_view> found,
+                             rows.Find(precondition->key));
+    if (found != precondition->expected) return false;
+  }
+  return true;
 }
 
 // What gives room back goes on where there is none.
@@ -170,13 +196,11 @@ CommitResult Database::Commit(CommitRequest request) {
   }
 
   // Step 2.
-  for (const Precondition& precondition : request.preconditions) {
-    const absl::StatusOr<bool> holds = Holds(*this, precondition);
-    if (!holds.ok()) return Failed(Outcome::kFailed, holds.status());
-    if (!*holds) {
-      return Failed(Outcome::kConflict,
-                    absl::AbortedError("a precondition does not hold"));
-    }
+  const absl::StatusOr<bool> hold = Hold(*this, request.preconditions);
+  if (!hold.ok()) return Failed(Outcome::kFailed, hold.status());
+  if (!*hold) {
+    return Failed(Outcome::kConflict,
+                  absl::AbortedError("a precondition does not hold"));
   }
 
   // Step 3.

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -27,11 +28,12 @@
 #include "kv/rocks/instance.h"
 #include "kv/rocks/leaf_copies.h"
 #include "kv/rocks/rocksdb_options.h"
+#include "kv/rocks/small_tables.h"
 #include "kv/segment_writer.h"
 #include "rocksdb/convenience.h"
 #include "rocksdb/db.h"
 #include "rocksdb/options.h"
-#include "rocksdb/table_properties.h"
+#include "rocksdb/slice.h"
 #include "schema/spaces.h"
 
 namespace ckptree::kv {
@@ -77,23 +79,6 @@ absl::Status CheckName(std::string_view name) {
         absl::StrFormat("'%s' is no name for a staging folder", name));
   }
   return absl::OkStatus();
-}
-
-// Whether rows of the family were deleted whose bytes may still stand in its
-// tables; true also where that cannot be told.
-bool HasDeletions(rocksdb::DB* db, rocksdb::ColumnFamilyHandle* family) {
-  for (const std::string& property :
-       {rocksdb::DB::Properties::kNumDeletesActiveMemTable,
-        rocksdb::DB::Properties::kNumDeletesImmMemTables}) {
-    std::uint64_t count = 0;
-    if (!db->GetIntProperty(family, property, &count) || count > 0) return true;
-  }
-  // The file list does not have the count of each file.
-  rocksdb::TablePropertiesCollection tables;
-  if (!db->GetPropertiesOfAllTables(family, &tables).ok()) return true;
-  return std::any_of(tables.begin(), tables.end(), [](const auto& table) {
-    return table.second->num_deletions + table.second->num_range_deletions > 0;
-  });
 }
 
 }  // namespace
@@ -195,12 +180,18 @@ absl::Status Database::CompactSmall() {
   rocksdb::DB& db = *instance->db();
   rocksdb::ColumnFamilyHandle* const small =
       instance->family(schema::Space::kSmall);
-  if (!HasDeletions(&db, small)) return absl::OkStatus();
+  if (HasDeletionsInMemory(&db, small)) {
+    CKPTREE_RETURN_IF_ERROR(impl.FlushIndex());
+  }
+  const std::optional<DeletedRows> deleted = FindDeletedRows(&db, small);
+  if (!deleted.has_value()) return absl::OkStatus();
   std::vector<rocksdb::LiveFileMetaData> files;
   db.GetLiveFilesMetaData(&files);
   std::uint64_t wanted = kReserveBytes;
   for (const rocksdb::LiveFileMetaData& file : files) {
-    if (file.column_family_name == schema::NameOf(schema::Space::kSmall)) {
+    if (file.column_family_name == schema::NameOf(schema::Space::kSmall) &&
+        file.smallestkey <= deleted->last &&
+        file.largestkey >= deleted->first) {
       wanted += file.size;
     }
   }
@@ -208,8 +199,9 @@ absl::Status Database::CompactSmall() {
   rocksdb::CompactRangeOptions options;
   options.exclusive_manual_compaction = false;
   options.bottommost_level_compaction =
-      rocksdb::BottommostLevelCompaction::kForce;
-  return ToStatus(db.CompactRange(options, small, nullptr, nullptr),
+      rocksdb::BottommostLevelCompaction::kForceOptimized;
+  const rocksdb::Slice first(deleted->first), last(deleted->last);
+  return ToStatus(db.CompactRange(options, small, &first, &last),
                   "compacting `small`");
 }
 

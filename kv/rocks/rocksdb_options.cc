@@ -11,6 +11,7 @@
 #include "kv/rocks/open_files.h"
 #include "kv/rocks/rewrite_filter_factory.h"
 #include "kv/rocks/segment_layout.h"
+#include "kv/rocks/small_tables.h"
 #include "rocksdb/cache.h"
 #include "rocksdb/db.h"
 #include "rocksdb/env.h"
@@ -144,6 +145,10 @@ rocksdb::ColumnFamilyOptions SpaceOptions(
       options.level0_file_num_compaction_trigger = 4;
       options.level0_slowdown_writes_trigger = 64;
       options.level0_stop_writes_trigger = 128;
+      if (space == Space::kSmall) {
+        options.table_properties_collector_factories = {NoteDeletions()};
+        options.sst_partitioner_factory = CutBeforeMarker();
+      }
       options.soft_pending_compaction_bytes_limit = 0;
       options.hard_pending_compaction_bytes_limit = 0;
       break;
