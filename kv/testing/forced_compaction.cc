@@ -39,4 +39,16 @@ absl::StatusOr<int> CompactBesideSnapshot(const std::string& db_directory,
   return found;
 }
 
+absl::Status Settle(const std::string& db_directory, schema::Space space) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
+                           Instance::Open(Role::kReadWrite, db_directory,
+                                          Options(), nullptr, nullptr));
+  rocksdb::CompactRangeOptions down;
+  down.change_level = true;
+  down.target_level = kBottomLevel;
+  return ToStatus(instance->db()->CompactRange(down, instance->family(space),
+                                               nullptr, nullptr),
+                  "compacting");
+}
+
 }  // namespace ckptree::kv
