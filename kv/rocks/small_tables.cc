@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "kv/rocks/marker.h"
+#include "kv/journal/overlay.h"
 #include "rocksdb/db.h"
 #include "rocksdb/metadata.h"
 #include "rocksdb/options.h"
@@ -61,20 +61,25 @@ class DeletionsNotedFactory : public rocksdb::TablePropertiesCollectorFactory {
   }
 };
 
+// kv's own keys, of which there is one, follow all rows.
+bool IsRow(const rocksdb::Slice& key) {
+  return key.ToStringView() < kEndOfRows;
+}
+
 class MarkerAlone : public rocksdb::SstPartitioner {
  public:
   const char* Name() const override { return "ckptree.marker"; }
 
   rocksdb::PartitionerResult ShouldPartition(
       const rocksdb::PartitionerRequest& request) override {
-    return *request.current_user_key == rocksdb::Slice(kMarkerKey)
+    return IsRow(*request.prev_user_key) && !IsRow(*request.current_user_key)
                ? rocksdb::kRequired
                : rocksdb::kNotRequired;
   }
 
   bool CanDoTrivialMove(const rocksdb::Slice& smallest,
                         const rocksdb::Slice& largest) override {
-    return largest != rocksdb::Slice(kMarkerKey) || smallest == largest;
+    return IsRow(smallest) == IsRow(largest);
   }
 };
 
@@ -129,7 +134,7 @@ std::optional<DeletedRows> FindDeletedRows(
   // The list of files does not have the count of each.
   rocksdb::TablePropertiesCollection tables;
   if (!db->GetPropertiesOfAllTables(family, &tables).ok()) {
-    return DeletedRows{"", std::string(kMarkerKey)};
+    return DeletedRows{"", std::string(kEndOfRows)};
   }
   std::optional<DeletedRows> all;
   for (const auto& [name, table] : tables) {

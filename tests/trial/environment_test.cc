@@ -32,8 +32,8 @@
 #include "tests/fault/random.h"
 #include "tests/fault/runner.h"
 #include "tests/model/store.h"
-#include "tests/testutil/shifted_clock.h"
 #include "tests/testutil/sanitizer.h"
+#include "tests/testutil/shifted_clock.h"
 
 namespace ckptree::testing {
 namespace {
