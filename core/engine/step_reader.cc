@@ -195,7 +195,7 @@ absl::StatusOr<StepMetadata> StepReader::Metadata() const {
   }
   std::map<std::string, std::string> items;
   for (const Part& part : parts_) {
-    std::string begins;  // With the item of the entry before.
+    std::string begins;  // The item of the entry before, encoded.
     CKPTREE_RETURN_IF_ERROR(
         part.tree->ForEach("", [&](const StepTree::Entry& entry) {
           if (!begins.empty() && entry.entry->path.starts_with(begins)) return;
