@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -50,7 +51,8 @@ absl::StatusOr<schema::DeadList> CollectBatch::DeadListOf(
   if (changed != lists_.end()) return changed->second;
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string_view> row,
                            dead_lists_.Find(schema::DeadKey(version)));
-  return DecodeDeadListOf(version, row);
+  if (row.has_value()) return schema::DecodeDeadList(*row);
+  return ReadDeadList(database_, version);
 }
 
 absl::Status CollectBatch::MarkDead(std::uint16_t part, const BlockRun& run,

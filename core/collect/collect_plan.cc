@@ -111,16 +111,11 @@ absl::StatusOr<schema::DeadList> ReadDeadList(const kv::Database& database,
   CKPTREE_ASSIGN_OR_RETURN(
       const std::optional<std::string> bytes,
       database.Get(schema::Space::kRecords, schema::DeadKey(version)));
-  return DecodeDeadListOf(version, bytes);
-}
-
-absl::StatusOr<schema::DeadList> DecodeDeadListOf(
-    std::uint64_t version, std::optional<std::string_view> row) {
-  if (!row.has_value()) {
+  if (!bytes.has_value()) {
     return absl::DataLossError(
         absl::StrFormat("the dead list of version %d is missing", version));
   }
-  return schema::DecodeDeadList(*row);
+  return schema::DecodeDeadList(*bytes);
 }
 
 absl::StatusOr<std::vector<DeadPart>> ReadBlocks(const kv::Database& database,

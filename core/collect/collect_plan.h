@@ -7,8 +7,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -48,9 +46,6 @@ absl::StatusOr<CollectPlan> PlanCollect(const ChainStep& step,
 
 absl::StatusOr<schema::DeadList> ReadDeadList(const kv::Database& database,
                                               std::uint64_t version);
-// The same of its row, where that was read.
-absl::StatusOr<schema::DeadList> DecodeDeadListOf(
-    std::uint64_t version, std::optional<std::string_view> row);
 // Runs in a TBB arena.
 absl::StatusOr<std::vector<schema::DeadPart>> ReadBlocks(
     const kv::Database& database, std::uint64_t version);

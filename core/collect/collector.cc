@@ -3,6 +3,8 @@
 #include "core/collect/collector.h"
 
 #include <algorithm>
+#include <optional>
+#include <string_view>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
@@ -268,8 +270,12 @@ absl::StatusOr<std::size_t> Collector::CollectSteps(
   while (planned < steps.size() && batch.bytes() < kFullBatchBytes) {
     if (planned > 0 && Stopping(*pass)) break;  // What is planned is done.
     const ChainStep& step = steps[planned++];
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string_view> row,
+                             removed.Find(schema::RemovedKey(step.version)));
     CKPTREE_ASSIGN_OR_RETURN(const schema::StepRecord record,
-                             ReadVersion(database, step.version, &removed));
+                             row.has_value()
+                                 ? schema::DecodeStepRecord(*row)
+                                 : ReadVersion(database, step.version));
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<schema::PartRecord> parts,
                              PartsOf(database, record));
     absl::StatusOr<CollectPlan> plan = absl::UnknownError("");

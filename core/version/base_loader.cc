@@ -75,17 +75,10 @@ absl::StatusOr<std::uint64_t> ReadTip(const kv::Database& database,
 }
 
 absl::StatusOr<schema::StepRecord> ReadVersion(const kv::Database& database,
-                                               std::uint64_t version,
-                                               kv::NearRows* rows) {
-  const std::string key = schema::RemovedKey(version);
-  std::optional<std::string> read;
-  std::optional<std::string_view> removed;
-  if (rows == nullptr) {
-    CKPTREE_ASSIGN_OR_RETURN(read, database.Get(Space::kRecords, key));
-    removed = read;
-  } else {
-    CKPTREE_ASSIGN_OR_RETURN(removed, rows->Find(key));
-  }
+                                               std::uint64_t version) {
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<std::string> removed,
+      database.Get(Space::kRecords, schema::RemovedKey(version)));
   if (removed.has_value()) return schema::DecodeStepRecord(*removed);
   std::optional<schema::StepRecord> found;
   const absl::Status scanned =

@@ -14,7 +14,6 @@
 #include "core/version/base_part.h"
 #include "core/version/compact_part.h"
 #include "kv/database.h"
-#include "kv/near_rows.h"
 #include "schema/step_record.h"
 
 namespace ckptree::internal {
@@ -24,11 +23,9 @@ absl::StatusOr<std::uint64_t> ReadTip(const kv::Database& database,
                                       std::uint32_t branch);
 
 // The record of a version that is not collected: that of its step, or of the
-// removed one. kDataLoss where there is neither. Who reads many that were
-// removed gives them `rows`.
+// removed one. kDataLoss where there is neither.
 absl::StatusOr<schema::StepRecord> ReadVersion(const kv::Database& database,
-                                               std::uint64_t version,
-                                               kv::NearRows* rows = nullptr);
+                                               std::uint64_t version);
 
 // Its parts, from the record or its StepMeta.
 absl::StatusOr<std::vector<schema::PartRecord>> PartsOf(
