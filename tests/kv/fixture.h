@@ -5,11 +5,17 @@
 #ifndef CKPTREE_TESTS_KV_FIXTURE_H_
 #define CKPTREE_TESTS_KV_FIXTURE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <ios>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -128,6 +134,21 @@ class KvTest : public ::testing::Test {
       return keep(key, value.size()) ? Rewritten::kAsItIs : Rewritten::kDropped;
     };
     return database.Rewrite(space, files, rewrite);
+  }
+
+  // The table that has `bytes`, and where in it they stand.
+  std::optional<std::pair<std::string, std::size_t>> FindTable(
+      const std::string& bytes) {
+    for (const auto& entry :
+         std::filesystem::directory_iterator(Store() + "/db")) {
+      if (entry.path().extension() != ".sst") continue;
+      std::string all(entry.file_size(), '\0');
+      std::ifstream(entry.path(), std::ios::binary)
+          .read(all.data(), static_cast<std::streamsize>(all.size()));
+      const std::size_t at = all.find(bytes);
+      if (at != std::string::npos) return {{entry.path(), at}};
+    }
+    return std::nullopt;
   }
 
   static std::string ChunkKey(std::uint64_t version, int i) {

@@ -4,8 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <set>
 #include <string>
@@ -63,17 +61,8 @@ class SmallTablesTest : public KvTest {
   }
   // The table that has the block; empty: none.
   std::string TableOf(std::uint64_t version) {
-    for (const auto& entry :
-         std::filesystem::directory_iterator(Store() + "/db")) {
-      if (entry.path().extension() != ".sst") continue;
-      std::string all(entry.file_size(), '\0');
-      std::ifstream(entry.path(), std::ios::binary)
-          .read(all.data(), static_cast<std::streamsize>(all.size()));
-      if (all.find(Block(version).substr(0, 64)) != std::string::npos) {
-        return entry.path();
-      }
-    }
-    return "";
+    const auto found = FindTable(Block(version).substr(0, 64));
+    return found.has_value() ? found->first : "";
   }
   void ExpectLiving() {
     for (std::uint64_t version = kFirst; version <= kLast + 9; ++version) {

@@ -310,19 +310,10 @@ class SmallTablesTest : public TableFilesTest {
     }
   }
 
-  // The table that has `bytes`, and where in it they stand.
   std::pair<std::string, std::size_t> TableWith(const std::string& bytes) {
-    for (const auto& entry :
-         std::filesystem::directory_iterator(Store() + "/db")) {
-      if (entry.path().extension() != ".sst") continue;
-      std::string all(entry.file_size(), '\0');
-      std::ifstream(entry.path(), std::ios::binary)
-          .read(all.data(), static_cast<std::streamsize>(all.size()));
-      const std::size_t at = all.find(bytes);
-      if (at != std::string::npos) return {entry.path(), at};
-    }
-    ADD_FAILURE() << "no table has these bytes";
-    return {};
+    const auto found = FindTable(bytes);
+    EXPECT_TRUE(found.has_value()) << "no table has these bytes";
+    return found.value_or(std::pair<std::string, std::size_t>());
   }
   // How many files of the store this process has open that have no name.
   int OpenWithoutName() {
