@@ -14,13 +14,19 @@
 
 namespace ckptree::base {
 
+// To the sizeof(T) bytes at `out`.
+template <std::unsigned_integral T>
+void WriteBig(T value, char* out) {
+  for (std::size_t i = sizeof(T); i-- > 0;) {
+    out[i] = static_cast<char>(value & 0xff);
+    if constexpr (sizeof(T) > 1) value = static_cast<T>(value >> 8);
+  }
+}
+
 template <std::unsigned_integral T>
 void AppendBig(T value, std::string* out) {
   char bytes[sizeof(T)];
-  for (std::size_t i = sizeof(T); i-- > 0;) {
-    bytes[i] = static_cast<char>(value & 0xff);
-    if constexpr (sizeof(T) > 1) value = static_cast<T>(value >> 8);
-  }
+  WriteBig(value, bytes);
   out->append(bytes, sizeof(T));
 }
 

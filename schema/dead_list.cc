@@ -164,7 +164,7 @@ std::string EncodeDeadList(const DeadList& list) {
       added->add_bytes(run.bytes);
     }
   }
-  return Envelope(RecordKind::kDeadList, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kDeadList, out);
 }
 
 absl::StatusOr<DeadList> DecodeDeadList(std::string_view bytes) {

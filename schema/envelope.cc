@@ -86,21 +86,28 @@ std::string_view Name(RecordKind kind) {
 void AppendEnvelope(RecordKind kind, std::string_view body, std::string* out) {
   const std::size_t at = out->size();
   out->reserve(at + kEnvelopeBytes + body.size());
-  out->push_back('c');
-  out->push_back('k');
-  out->push_back(static_cast<char>(kind));
-  out->push_back(static_cast<char>(kFormatNumber));
-  base::AppendBig(static_cast<std::uint32_t>(body.size()), out);
-  base::AppendBig(
-      base::ChecksumOf(std::string_view(*out).substr(at, kPrefixBytes), body),
-      out);
+  out->resize(at + kEnvelopeBytes);
   out->append(body);
+  SealEnvelope(kind, at, out);
 }
 
 std::string Envelope(RecordKind kind, std::string_view body) {
   std::string out;
   AppendEnvelope(kind, body, &out);
   return out;
+}
+
+void SealEnvelope(RecordKind kind, std::size_t at, std::string* out) {
+  const std::string_view body =
+      std::string_view(*out).substr(at + kEnvelopeBytes);
+  char* const frame = out->data() + at;
+  frame[0] = 'c';
+  frame[1] = 'k';
+  frame[2] = static_cast<char>(kind);
+  frame[3] = static_cast<char>(kFormatNumber);
+  base::WriteBig(static_cast<std::uint32_t>(body.size()), frame + 4);
+  base::WriteBig(base::ChecksumOf(std::string_view(frame, kPrefixBytes), body),
+                 frame + kPrefixBytes);
 }
 
 absl::StatusOr<std::string_view> OpenEnvelope(RecordKind kind,

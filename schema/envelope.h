@@ -59,6 +59,21 @@ inline constexpr std::size_t kEnvelopeBytes = 16;
 void AppendEnvelope(RecordKind kind, std::string_view body, std::string* out);
 std::string Envelope(RecordKind kind, std::string_view body);
 
+// Of the envelope that begins at `at` and ends with `out`: writes all but its
+// body, which is there.
+void SealEnvelope(RecordKind kind, std::size_t at, std::string* out);
+
+// The envelope of a protobuf `message`, which is encoded into its place.
+template <typename Message>
+std::string EnvelopeOf(RecordKind kind, const Message& message) {
+  std::string out;
+  out.reserve(kEnvelopeBytes + message.ByteSizeLong());
+  out.resize(kEnvelopeBytes);
+  message.AppendToString(&out);
+  SealEnvelope(kind, 0, &out);
+  return out;
+}
+
 // Returns the body, a view into `bytes`. kDataLoss, naming the kind and the
 // fault, where the magic, kind, length or checksum is wrong;
 // kFailedPrecondition with both numbers where the format is newer.

@@ -151,7 +151,7 @@ std::string EncodePartHandoff(const PartHandoff& handoff) {
   out.set_pid(handoff.pid);
   out.set_nanoseconds(handoff.nanoseconds);
   EncodeLayout(handoff.layout, &out);
-  return Envelope(RecordKind::kPartHandoff, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kPartHandoff, out);
 }
 
 absl::StatusOr<PartHandoff> DecodePartHandoff(std::string_view bytes) {

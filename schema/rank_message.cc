@@ -45,7 +45,7 @@ std::string EncodeRankPlan(const RankPlan& plan) {
   out.set_attempt(plan.attempt);
   out.set_world(plan.world);
   out.set_options(plan.options);
-  return Envelope(RecordKind::kRankPlan, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kRankPlan, out);
 }
 
 absl::StatusOr<RankPlan> DecodeRankPlan(std::string_view bytes) {
@@ -94,7 +94,7 @@ std::string EncodePartToken(const PartToken& token) {
   if (token.handoff.empty()) {
     out.set_file_digest(token.file_digest.view().data(), kDigestBytes);
   }
-  return Envelope(RecordKind::kPartToken, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kPartToken, out);
 }
 
 absl::StatusOr<PartToken> DecodePartToken(std::string_view bytes) {
@@ -146,7 +146,7 @@ std::string EncodeRankMail(const RankMail& mail) {
   for (const std::uint64_t nonce : mail.taken) out.add_taken(nonce);
   out.set_topic(mail.topic);
   out.set_call(mail.call);
-  return Envelope(RecordKind::kRankMail, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kRankMail, out);
 }
 
 absl::StatusOr<RankMail> DecodeRankMail(std::string_view bytes) {

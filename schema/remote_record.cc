@@ -213,7 +213,7 @@ std::string EncodeFarSegment(const FarSegment& far) {
   pb::FarSegment out;
   EncodeLiving(far.living, out.mutable_living());
   out.set_address(far.address);
-  return Envelope(RecordKind::kFarSegment, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kFarSegment, out);
 }
 
 absl::StatusOr<FarSegment> DecodeFarSegment(std::string_view bytes) {
@@ -234,7 +234,7 @@ std::string EncodeRemoteStore(const RemoteStore& store) {
   pb::RemoteStore out;
   out.set_uuid(store.uuid);
   out.set_created_by(store.created_by);
-  return Envelope(RecordKind::kRemoteStore, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kRemoteStore, out);
 }
 
 absl::StatusOr<RemoteStore> DecodeRemoteStore(std::string_view bytes) {
@@ -249,7 +249,7 @@ absl::StatusOr<RemoteStore> DecodeRemoteStore(std::string_view bytes) {
 std::string EncodeRemoteRows(const std::vector<RemoteRow>& rows) {
   pb::RemoteRows out;
   for (const RemoteRow& row : rows) EncodeRow(row, out.add_rows());
-  return Envelope(RecordKind::kRemoteRows, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kRemoteRows, out);
 }
 
 absl::StatusOr<std::vector<RemoteRow>> DecodeRemoteRows(
@@ -284,7 +284,7 @@ std::string EncodeRemoteCommit(const RemoteCommit& commit) {
   for (const RemoteSegment& segment : commit.segments) {
     EncodeSegment(segment, out.add_segments());
   }
-  return Envelope(RecordKind::kRemoteCommit, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kRemoteCommit, out);
 }
 
 absl::StatusOr<RemoteCommit> DecodeRemoteCommit(std::string_view bytes) {
@@ -350,7 +350,7 @@ absl::StatusOr<RemoteCommit> DecodeRemoteCommit(std::string_view bytes) {
 std::string EncodeRemoteRun(const RemoteRun& run) {
   pb::RemoteRun out;
   EncodeRun(run, &out);
-  return Envelope(RecordKind::kRemoteRun, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kRemoteRun, out);
 }
 
 absl::StatusOr<RemoteRun> DecodeRemoteRun(std::string_view bytes) {
@@ -391,7 +391,7 @@ std::string EncodeRemoteIndex(const RemoteIndex& index) {
   for (const std::string& name : index.rows_objects) {
     out.add_rows_objects(name);
   }
-  return Envelope(RecordKind::kRemoteIndex, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kRemoteIndex, out);
 }
 
 absl::StatusOr<RemoteIndex> DecodeRemoteIndex(std::string_view bytes) {

@@ -50,7 +50,7 @@ std::string EncodeSegmentRow(const SegmentRow& row) {
   out.set_dead_bytes(row.dead_bytes);
   out.set_died_at(row.died_at);
   out.set_damaged(row.damaged);
-  return Envelope(RecordKind::kSegmentRow, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kSegmentRow, out);
 }
 
 absl::StatusOr<SegmentRow> DecodeSegmentRow(std::string_view bytes) {
@@ -154,7 +154,7 @@ std::string EncodeSegmentHeader(const SegmentHeader& header) {
   out.set_space(static_cast<std::uint32_t>(header.space));
   out.set_builder(header.builder);
   out.set_attempt(header.attempt);
-  return Envelope(RecordKind::kSegmentHeader, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kSegmentHeader, out);
 }
 
 absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::string_view bytes) {
@@ -192,7 +192,7 @@ std::string EncodeSmallHeader(const SmallHeader& header) {
   pb::SmallHeader out;
   out.set_block_count(header.block_count);
   out.set_digest(header.digest.view().data(), kDigestBytes);
-  return Envelope(RecordKind::kSmallHeader, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kSmallHeader, out);
 }
 
 absl::StatusOr<SmallHeader> DecodeSmallHeader(std::string_view bytes) {

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -112,18 +113,25 @@ void SegmentTableBuilder::Add(std::uint32_t n,
   }
 }
 
-std::string SegmentTableBuilder::Encode() const {
+std::string SegmentTableBuilder::Encode() && {
   pb::SegmentTable out;
-  out.mutable_n()->Add(n_.begin(), n_.end());
-  out.mutable_paths()->assign(paths_.begin(), paths_.end());
-  out.mutable_digests()->assign(digests_.begin(), digests_.end());
-  out.mutable_dims()->Add(dims_.begin(), dims_.end());
+  // Each column goes when it was copied.
   const auto same = [](std::uint32_t value) { return value; };
-  FillColumn(slices_, same, 1u, out.mutable_slices());
-  FillColumn(length_, same, 0u, out.mutable_length());
-  FillColumn(offset_, same, 0u, out.mutable_offset());
-  FillColumn(rank_, same, 0u, out.mutable_rank());
-  return Envelope(RecordKind::kSegmentTable, out.SerializeAsString());
+  FillColumn(std::exchange(slices_, {}), same, 1u, out.mutable_slices());
+  FillColumn(std::exchange(length_, {}), same, 0u, out.mutable_length());
+  FillColumn(std::exchange(offset_, {}), same, 0u, out.mutable_offset());
+  FillColumn(std::exchange(rank_, {}), same, 0u, out.mutable_rank());
+  const auto append = [](const auto& values, auto* column) {
+    column->Add(values.begin(), values.end());
+  };
+  append(std::exchange(n_, {}), out.mutable_n());
+  append(std::exchange(dims_, {}), out.mutable_dims());
+  const auto assign = [](const auto& bytes, std::string* column) {
+    column->assign(bytes.begin(), bytes.end());
+  };
+  assign(std::exchange(paths_, {}), out.mutable_paths());
+  assign(std::exchange(digests_, {}), out.mutable_digests());
+  return EnvelopeOf(RecordKind::kSegmentTable, out);
 }
 
 std::string EncodeSegmentTable(const SegmentTable& table) {
@@ -131,7 +139,7 @@ std::string EncodeSegmentTable(const SegmentTable& table) {
   for (const TableEntry& entry : table.entries) {
     builder.Add(entry.n, entry.slices);
   }
-  return builder.Encode();
+  return std::move(builder).Encode();
 }
 
 absl::StatusOr<SegmentTable> DecodeSegmentTable(std::string_view bytes) {

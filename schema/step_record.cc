@@ -299,7 +299,7 @@ std::string EncodeStepRecord(const StepRecord& record) {
   pb::StepRecord out;
   EncodeFields(record, &out);
   EncodeParts(record.parts, &out);
-  return Envelope(RecordKind::kStep, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kStep, out);
 }
 
 // Hot path: per step when a store is opened.
@@ -368,7 +368,7 @@ std::string EncodeStepMeta(const StepMeta& meta) {
     line->set_value(value);
   }
   EncodeOrigins(meta.origins, &out);
-  return Envelope(RecordKind::kStepMeta, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kStepMeta, out);
 }
 
 absl::StatusOr<StepMeta> DecodeStepMeta(std::string_view bytes) {

@@ -41,7 +41,7 @@ std::string EncodeStoreRecord(const StoreRecord& record) {
   for (const std::string& name : record.incompat) out.add_incompat(name);
   for (const std::string& name : record.ro_compat) out.add_ro_compat(name);
   for (const std::string& name : record.compat) out.add_compat(name);
-  return Envelope(RecordKind::kStore, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kStore, out);
 }
 
 absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes) {
@@ -80,7 +80,7 @@ std::string EncodeBranchRecord(const BranchRecord& record) {
   out.set_origin_step(record.origin_step);
   out.set_origin_version(record.origin_version);
   out.set_created_ns(record.created_ns);
-  return Envelope(RecordKind::kBranch, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kBranch, out);
 }
 
 absl::StatusOr<BranchRecord> DecodeBranchRecord(std::string_view bytes) {
@@ -104,7 +104,7 @@ std::string EncodeBranchSettings(const BranchSettings& settings) {
   out.set_set_ns(settings.set_ns);
   out.set_metadata(settings.metadata);
   out.set_from_program(settings.from_program);
-  return Envelope(RecordKind::kBranchSettings, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kBranchSettings, out);
 }
 
 absl::StatusOr<BranchSettings> DecodeBranchSettings(std::string_view bytes) {
@@ -129,7 +129,7 @@ std::string EncodeTagRecord(const TagRecord& record) {
   out.set_step(record.step);
   out.set_version(record.version);
   out.set_created_ns(record.created_ns);
-  return Envelope(RecordKind::kTag, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kTag, out);
 }
 
 absl::StatusOr<TagRecord> DecodeTagRecord(std::string_view bytes) {
@@ -147,7 +147,7 @@ std::string EncodePinRecord(const PinRecord& record) {
   out.set_branch(record.branch);
   out.set_step(record.step);
   out.set_created_ns(record.created_ns);
-  return Envelope(RecordKind::kPin, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kPin, out);
 }
 
 absl::StatusOr<PinRecord> DecodePinRecord(std::string_view bytes) {

@@ -72,7 +72,7 @@ std::string EncodeStoreRequest(const StoreRequest& request) {
   out.set_min_dead_fraction(request.min_dead_fraction);
   out.set_bytes_per_second(request.bytes_per_second);
   out.set_pack(request.pack);
-  return Envelope(RecordKind::kStoreRequest, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kStoreRequest, out);
 }
 
 absl::StatusOr<StoreRequest> DecodeStoreRequest(std::string_view bytes) {
@@ -161,7 +161,7 @@ std::string EncodeStoreAnswer(const StoreAnswer& answer) {
   }
   for (const std::string& what : answer.damaged) out.add_damaged(what);
   for (const std::string& what : answer.no_room) out.add_no_room(what);
-  return Envelope(RecordKind::kStoreAnswer, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kStoreAnswer, out);
 }
 
 absl::StatusOr<StoreAnswer> DecodeStoreAnswer(std::string_view bytes) {

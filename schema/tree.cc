@@ -155,7 +155,7 @@ std::string EncodeTreeRoot(const TreeRoot& root) {
                                    : root.leaf_count;
     out.add_leaves(next - page.first_ordinal);
   }
-  return Envelope(RecordKind::kTreeRoot, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kTreeRoot, out);
 }
 
 absl::StatusOr<TreeRoot> DecodeTreeRoot(std::string_view bytes) {

@@ -191,7 +191,7 @@ std::string EncodePageOf(std::span<const NamedEntry> entries) {
       out.add_tag(tag->second);
     }
   }
-  return Envelope(RecordKind::kTreePage, out.SerializeAsString());
+  return EnvelopeOf(RecordKind::kTreePage, out);
 }
 
 absl::StatusOr<TreePage> DecodeTreePage(std::string_view bytes) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "base/digest.h"
@@ -88,8 +89,9 @@ absl::Status SegmentBuilder::Add(std::uint32_t sequence, std::string_view value,
 absl::StatusOr<BuiltSegment> SegmentBuilder::Finish() {
   const std::uint32_t n =
       schema::BlockNumber(header_.builder, schema::kTableSequence);
-  CKPTREE_RETURN_IF_ERROR(writer_->Add(
-      schema::BlockKey(header_.version, header_.part, n), table_.Encode()));
+  CKPTREE_RETURN_IF_ERROR(
+      writer_->Add(schema::BlockKey(header_.version, header_.part, n),
+                   std::move(table_).Encode()));
   BuiltSegment built;
   CKPTREE_ASSIGN_OR_RETURN(built.staged, writer_->Finish());
   built.row_key = schema::SegmentKey(header_.version, header_.part,
