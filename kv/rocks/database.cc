@@ -59,12 +59,7 @@ Database::Impl::Impl(std::string directory_in, const Options& options_in,
       mode(mode_in),
       watcher(std::make_shared<Watcher>(options_in.log)),
       reader_options(Guarded(options_in, Guard::kReader, nullptr)),
-      writer_options(
-          Guarded(InPlace(options_in, place), Guard::kWriter,
-                  [to = watcher](std::string_view text) {
-                    to->Fail(absl::UnknownError(absl::StrFormat(
-                        "a write that opening depends on failed: %s", text)));
-                  })),
+      writer_options(GuardedForWriting()),
       table_files(std::make_shared<TableFiles>(options_in)),
       table_search(options_in),
       far_tables(options_in.far == nullptr
@@ -87,6 +82,14 @@ Database::Impl::Impl(std::string directory_in, const Options& options_in,
                          if (const auto files = also.lock())
                            files->NoteRemoved(path);
                        }});
+}
+
+Options Database::Impl::GuardedForWriting() {
+  return Guarded(InPlace(options, place), Guard::kWriter,
+                 [to = watcher](std::string_view text) {
+                   to->Fail(absl::UnknownError(absl::StrFormat(
+                       "a write that opening depends on failed: %s", text)));
+                 });
 }
 
 absl::StatusOr<std::shared_ptr<Instance>> Database::Impl::Reading() const {

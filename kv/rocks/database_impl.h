@@ -138,6 +138,8 @@ struct Database::Impl {
   absl::Status SeeNewCommits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_mutex);
 
   std::string DbDirectory() const { return Join(directory, kDbName); }
+  // `options` for a writer, with a guard that has met no failure yet.
+  Options GuardedForWriting();
 
   const ProcessMark mark;
   const std::string directory;  // Absolute.

@@ -279,16 +279,23 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
 
   // Step 6.
   CKPTREE_RETURN_IF_ERROR(RemoveLogs(writer_options, DbDirectory()));
-  const auto open = [&] {
-    return Instance::Open(Role::kReadWrite, DbDirectory(), writer_options,
-                          watcher, lock);
+  const auto open = [&]() -> absl::StatusOr<std::shared_ptr<Instance>> {
+    CKPTREE_ASSIGN_OR_RETURN(std::shared_ptr<Instance> opened,
+                             Instance::Open(Role::kReadWrite, DbDirectory(),
+                                            writer_options, watcher, lock));
+    // RocksDB opens without some of what it writes, and would commit nothing.
+    CKPTREE_RETURN_IF_ERROR(watcher->health());
+    return opened;
   };
   absl::StatusOr<std::shared_ptr<Instance>> writing = open();
   if (!writing.ok()) {
     const absl::StatusOr<std::uint64_t> free = database.FreeBytes();
     if (free.ok() && *free < kReserveBytes &&
         GiveReserve(writer_options, directory)) {
+      // It reads anew which files there are: what the guard keeps, and does not
+      // tell of, was of the open that failed.
       watcher->Pardon();
+      writer_options = GuardedForWriting();
       writing = open();
     }
   }
