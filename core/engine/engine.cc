@@ -183,6 +183,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenThere(
                            Connect(directory, options, /*fetch=*/true));
   std::shared_ptr<Engine> engine(new Engine(directory, options.store));
   engine->lists_later_ = read_only && options.use == EngineOptions::Use::kAsked;
+  engine->takes_leases_ = engine->lists_later_ && !options.leaves_nothing;
   kv::Options kv_options = engine->KvOptions(options);
   engine->ShipTo(std::move(remote), &kv_options);
   const kv::Mode mode = !read_only ? kv::Mode::kReadWrite

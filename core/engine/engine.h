@@ -63,6 +63,8 @@ struct EngineOptions {
   std::shared_ptr<kv::FarSegments> far = nullptr;
   // Open(): of another use than kAsked only where `store.read_only` is set.
   Use use = Use::kAsked;
+  // Of a reader: makes no lease in the directory, which may be damaged.
+  bool leaves_nothing = false;
   // Create(): saves get versions above it.
   std::uint64_t version_floor = 0;
 };
@@ -145,9 +147,11 @@ class Engine {
   absl::Status Refresh();
   absl::Status Close();
 
-  // Beside a live writer: keeps the version from being collected by it while
-  // the result lives. Null where no lease can be made; then a read may find
-  // that its step is gone.
+  // Of a reader of a directory, and not of the cache of an address.
+  bool takes_leases() const { return takes_leases_ && address_.empty(); }
+  // Keeps the version from being collected by another process, also by one that
+  // comes later, while the result lives. Null where no lease can be made; then
+  // a read may find that its step is gone.
   std::shared_ptr<const void> LeaseVersion(std::uint64_t version);
   // Beside a live writer: refreshes; what is listed from then on is not
   // collected by it while the result lives, whatever is removed, and steps open
@@ -223,6 +227,7 @@ class Engine {
   const std::string directory_;
   const StoreOptions options_;
   bool lists_later_ = false;  // Steps, when they are asked for.
+  bool takes_leases_ = false;
   CodingChoice coding_;
   const pid_t pid_;
   const kv::ProcessMark mark_;

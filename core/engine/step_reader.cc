@@ -131,7 +131,8 @@ absl::StatusOr<std::unique_ptr<StepReader>> StepReader::Open(
   if (reader->engine_->writer() != nullptr) {
     reader->pin_ = VersionPin::Take(&reader->engine_->keeper(), version);
     if (reader->pin_ == nullptr) return StepGone(*reader->record_);
-  } else if (reader->engine_->database().following()) {
+  } else if (reader->engine_->takes_leases()) {
+    // Where nobody writes somebody may begin to.
     reader->pin_ = reader->engine_->LeaseVersion(version);
     // In this order: a collector that did not see the lease had the step
     // removed before.

@@ -237,7 +237,8 @@ absl::StatusOr<RecoverySource> RecoverySource::Open(const std::string& from,
   absl::StatusOr<std::shared_ptr<Engine>> opened =
       Engine::Open(from, {.store = reading,
                           .use = plan.locked ? EngineOptions::Use::kReadLocked
-                                             : EngineOptions::Use::kAsked});
+                                             : EngineOptions::Use::kAsked,
+                          .leaves_nothing = true});
   if (opened.ok()) {
     const std::vector<std::string> warnings = (*opened)->warnings();
     const kv::OpenReport& found = (*opened)->database().report();

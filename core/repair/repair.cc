@@ -238,7 +238,8 @@ class Repairer {
         directory_, {.store = reading,
                      .file_system = kv_options_.file_system,
                      .use = lock_ != nullptr ? EngineOptions::Use::kReadLocked
-                                             : EngineOptions::Use::kAsked});
+                                             : EngineOptions::Use::kAsked,
+                     .leaves_nothing = true});
     if (!engine.ok()) return Need(engine.status());
     if (const std::string feature = ReadOnlyFeature((*engine)->store_record());
         !feature.empty()) {

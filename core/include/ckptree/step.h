@@ -221,8 +221,9 @@ class CKPTREE_EXPORT LeafView {
 // which takes a look at all names: ask Find() where absence is expected.
 // kInvalidArgument: a box or a destination that does not fit.
 //
-// A step that is deleted after it was opened stays readable in the process that
-// has it open. Thread-safe. Destroy it before the Store. One that was moved
+// A step that is deleted after it was opened stays readable, whichever process
+// has it open, where that can make files in the store (else a read may find it
+// gone: IsStepGone()). Thread-safe. Destroy it before the Store. One that was moved
 // from can only be destroyed and assigned to; so a LeafView.
 class CKPTREE_EXPORT Step {
  public:
