@@ -17,8 +17,10 @@
 #include "core/engine/usage.h"
 #include "core/engine/verifier.h"
 #include "core/process/commit_status.h"
+#include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
 #include "core/remote/address_cache.h"
+#include "core/version/step_removal.h"
 #include "kv/process_use.h"
 
 namespace ckptree {
@@ -139,11 +141,8 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
             "choose another number",
             StepText(options.branch, step)));
       }
-      if (engine()->catalog().IsPinned(old->version)) {
-        return absl::FailedPreconditionError(
-            absl::StrFormat("step %s is pinned; unpin it before overwriting",
-                            StepText(options.branch, step)));
-      }
+      CKPTREE_RETURN_IF_ERROR(
+          internal::MayOverwrite(engine()->catalog(), *old, options.tagged));
     }
     return absl::OkStatus();
   }();
@@ -351,6 +350,15 @@ absl::Status Store::Flush(absl::Duration timeout) {
   CKPTREE_RETURN_IF_ERROR(engine()->CheckWritable());
   CKPTREE_RETURN_IF_ERROR(engine()->writer()->WaitIdle(timeout));
   return engine()->writer()->TakeUnseenFailure(/*only_dropped=*/false);
+}
+
+absl::Status Store::WaitForSaves(absl::Duration timeout) const {
+  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+  if (engine()->writer() == nullptr ||
+      internal::EngineThread::IsOf(&engine()->database())) {
+    return absl::OkStatus();
+  }
+  return engine()->writer()->WaitIdle(timeout);
 }
 
 absl::Status Store::WaitReplicated(absl::Duration timeout) {

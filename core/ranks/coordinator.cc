@@ -46,9 +46,9 @@ std::string ListOf(std::vector<std::string> ranks) {
 
 std::string TextOf(const SaveOptions& options) {
   return absl::StrFormat(
-      "overwrite=%d ignore_policy=%d delete_later=%d branch=%s",
-      options.overwrite, options.ignore_policy, options.delete_later,
-      absl::CEscape(options.branch));
+      "overwrite=%d tagged=%d ignore_policy=%d delete_later=%d branch=%s",
+      options.overwrite, options.tagged, options.ignore_policy,
+      options.delete_later, absl::CEscape(options.branch));
 }
 
 Coordinator::Coordinator(Engine* engine, const RankOptions& options,

@@ -391,7 +391,7 @@ absl::StatusOr<RecoveredStep> CopyStep(const Step& from, Store* to,
                                        const StepCopyOptions& options) {
   SaveOptions saving;
   saving.branch = from.info().branch;
-  saving.overwrite = options.overwrite;
+  saving.overwrite = saving.tagged = options.overwrite;
   return StepCopier(from, to->Begin(from.step(), saving), options).Run();
 }
 

@@ -48,6 +48,7 @@ class Save {
       : step(to_step),
         branch(of_branch),
         overwrite(options.overwrite),
+        tagged(options.tagged),
         ignore_policy(options.ignore_policy),
         delete_later(options.delete_later),
         begun_ns(absl::ToUnixNanos(options.time.value_or(absl::Now()))) {}
@@ -55,6 +56,7 @@ class Save {
   const std::int64_t step;
   const std::uint32_t branch;
   const bool overwrite;
+  const bool tagged;
   const bool ignore_policy;  // Whatever the policy says of it now.
   const bool delete_later;   // All later steps of its branch.
   const std::int64_t begun_ns;

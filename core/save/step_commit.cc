@@ -302,11 +302,7 @@ absl::Status StepWriter::MayOverwrite(const Save& save,
         "another number",
         save.step));
   }
-  if (context_.catalog->IsPinned(old.version)) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "step %d is pinned; unpin it before overwriting", save.step));
-  }
-  return absl::OkStatus();
+  return internal::MayOverwrite(*context_.catalog, old, save.tagged);
 }
 
 absl::StatusOr<std::shared_ptr<const CompactPart>> StepWriter::TipPart(

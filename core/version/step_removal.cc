@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
@@ -35,6 +36,21 @@ absl::Status RemoveStep(const kv::Database& database, const Catalog& catalog,
   request->preconditions.push_back({Space::kRecords, key, std::move(row)});
   request->preconditions.push_back(
       {Space::kRecords, schema::PinKey(record.version), std::nullopt});
+  return absl::OkStatus();
+}
+
+absl::Status MayOverwrite(const Catalog& catalog, const schema::StepRecord& old,
+                          bool tagged) {
+  if (catalog.IsPinned(old.version)) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "step %s is pinned; unpin it before overwriting", catalog.NameOf(old)));
+  }
+  const std::vector<std::string> tags = catalog.TagsOf(old.version);
+  if (!tags.empty() && !tagged) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("step %s is tagged '%s'; untag it before overwriting",
+                        catalog.NameOf(old), tags.front()));
+  }
   return absl::OkStatus();
 }
 

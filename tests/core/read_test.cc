@@ -549,7 +549,7 @@ TEST_F(ReadTest, ARefreshShowsWhatAnOpenShows) {
   expect_same(__LINE__);
   ASSERT_OK(store_->Delete(3, {.tagged = true}));
   expect_same(__LINE__);
-  ASSERT_OK(Save(4, RandomBytes(100, 2), {.overwrite = true}));
+  ASSERT_OK(Save(4, RandomBytes(100, 2), {.overwrite = true, .tagged = true}));
   expect_same(__LINE__);
   ASSERT_OK(store_->Fork(5, "side"));
   expect_same(__LINE__);

@@ -366,9 +366,22 @@ TEST_F(SaveTest, PinsOverwritesAndTags) {
                 StatusIs(kPrecondition, HasSubstr("step 1 is pinned")));
   }
   ASSERT_OK(store_->Unpin(1));
+  for (int opened = 0; opened < 2; ++opened, Open()) {
+    EXPECT_THAT(Save(1, large_, {.overwrite = true}),
+                StatusIs(kPrecondition, HasSubstr("step 1 is tagged 'good'")));
+    EXPECT_TRUE(Read(Tagged("good")) == small_);
+  }
   const StepInfo old = store_->Resolve(AtStep(1)).value();
   const Step held = Restored(AtStep(1));
-  ASSERT_OK(Save(1, large_, {.overwrite = true}));
+  // Tagged after it began: the commit looks again.
+  ASSERT_OK(store_->Untag("good"));
+  StepBuilder builder = store_->Begin(1, {.overwrite = true});
+  builder.Put("w", Uint8s(large_));
+  ASSERT_OK(store_->Tag("good", 1));
+  EXPECT_THAT(std::move(builder).Commit().WaitCommitted(kLong),
+              StatusIs(kPrecondition, HasSubstr("step 1 is tagged 'good'")));
+  EXPECT_TRUE(Read(Tagged("good")) == small_);
+  ASSERT_OK(Save(1, large_, {.overwrite = true, .tagged = true}));
   EXPECT_TRUE(held.Value("w")->bytes == small_);
   EXPECT_TRUE(Read(AtStep(1)) == large_);
   EXPECT_GT(store_->Resolve(AtStep(1))->version, old.version);

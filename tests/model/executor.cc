@@ -66,6 +66,7 @@ std::optional<std::string> ModelExecutor::Saves(const ModelOperation& operation,
     StepBuilder builder =
         store_->Begin(save.step % kBranchSteps,
                       {.overwrite = save.overwrite,
+                       .tagged = save.overwrite,
                        .branch = BranchName(save.step / kBranchSteps)});
     PutAll(*save.content, builder);
     if (save.fate == Fate::kBadInput) Spoil(builder);

@@ -165,7 +165,7 @@ std::optional<std::string> CollectAll(Store& store) {
     return "Branches: " + std::string(branches.status().ToString());
   std::erase_if(report->kept, [&](const KeptVersion& kept) {
     return branches->size() > 1 &&
-           (kept.why == "two branches go on from it" ||
+           (kept.why == "two branches go on from it, until one is dropped" ||
             kept.why == "a branch that has no save yet goes on from it");
   });
   if (report->kept.empty()) return std::nullopt;

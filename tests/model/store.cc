@@ -77,8 +77,9 @@ absl::StatusOr<Store> OpenStore(const std::string& directory, int threads,
 absl::Status SaveStep(Store& store, std::int64_t step, const ModelStep& content,
                       bool overwrite) {
   StepBuilder builder = store.Begin(
-      step % kBranchSteps,
-      {.overwrite = overwrite, .branch = BranchName(step / kBranchSteps)});
+      step % kBranchSteps, {.overwrite = overwrite,
+                            .tagged = overwrite,
+                            .branch = BranchName(step / kBranchSteps)});
   PutAll(content, builder);
   SaveHandle handle = std::move(builder).Commit();
   return handle.WaitCommitted(absl::Seconds(30));

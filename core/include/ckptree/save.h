@@ -113,8 +113,10 @@ class CKPTREE_EXPORT SaveHandle {
 struct SaveOptions {
   // Replace the step of this number. Readers see the old step until the new one
   // is committed, in one moment. kFailedPrecondition where the old one is
-  // pinned. Without this, a step that exists is kAlreadyExists.
+  // pinned or tagged. Without this, a step that exists is kAlreadyExists.
   bool overwrite = false;
+  // With `overwrite`: also a tagged one, whose tags go in the same commit.
+  bool tagged = false;
   // Save the step although the policy of the branch would remove it at once.
   // Without this, such a step is kFailedPrecondition: it can only be one below
   // the newest step of its branch.

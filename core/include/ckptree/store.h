@@ -224,6 +224,12 @@ class CKPTREE_EXPORT Store {
   // saves go on.
   absl::Status Flush(absl::Duration timeout = absl::InfiniteDuration());
 
+  // As Flush(), and leaves failures to those who ask for them. OK at once in a
+  // store that only reads, and in a function that a save calls, which would
+  // wait for itself.
+  absl::Status WaitForSaves(
+      absl::Duration timeout = absl::InfiniteDuration()) const;
+
   // Waits until every commit before this call is in StoreOptions::remote.
   // kDeadlineExceeded: it goes on, and the message says what keeps it.
   // kFailedPrecondition: there is no remote, or another process took it over,
