@@ -359,6 +359,10 @@ TEST_F(BadInputTest, Options) {
     options.threads = threads;
     EXPECT_THAT(open(options), StatusIs(kInvalid, HasSubstr("threads is")));
   }
+  StoreOptions never_idle = Options();
+  never_idle.staging_idle = absl::Seconds(-1);
+  EXPECT_THAT(open(never_idle),
+              StatusIs(kInvalid, HasSubstr("staging_idle is -1s")));
   for (const bool allocates : {true, false}) {
     StoreOptions options = Options();
     if (allocates) {

@@ -21,8 +21,8 @@ using testing::CoreTest;
 using ::testing::IsEmpty;
 using testing::kLong;
 using testing::RandomBytes;
-using testing::Uint8s;
 using ::testing::SizeIs;
+using testing::Uint8s;
 
 constexpr std::size_t kLarge = std::size_t{4} << 20;
 constexpr int kSteps = 12;

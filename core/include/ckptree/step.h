@@ -223,8 +223,8 @@ class CKPTREE_EXPORT LeafView {
 //
 // A step that is deleted after it was opened stays readable, whichever process
 // has it open, where that can make files in the store (else a read may find it
-// gone: IsStepGone()). Thread-safe. Destroy it before the Store. One that was moved
-// from can only be destroyed and assigned to; so a LeafView.
+// gone: IsStepGone()). Thread-safe. Destroy it before the Store. One that was
+// moved from can only be destroyed and assigned to; so a LeafView.
 class CKPTREE_EXPORT Step {
  public:
   Step(Step&&) noexcept;
