@@ -49,6 +49,11 @@ absl::Status CheckOptions(const StoreOptions& options) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "threads is %d: 0 (one per processor) to 1024", options.threads));
   }
+  if (options.staging_idle < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("staging_idle is %s: 0 or more",
+                        absl::FormatDuration(options.staging_idle)));
+  }
   if (options.max_saves_in_flight < 1) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "max_saves_in_flight is %d: 1 or more", options.max_saves_in_flight));

@@ -405,6 +405,7 @@ _BY_NAME: dict[str, Kind] = {
     "should_keep_fn": optional(FUNCTION),
     "should_save_fn": optional(FUNCTION),
     "staging_bytes": COUNT,
+    "staging_idle": SECONDS,
     "state": ANY,
     "statistic": optional(TEXT),
     "statistics": BOOL,

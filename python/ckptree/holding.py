@@ -117,6 +117,16 @@ class Holding(Closing):
         if shared is not None:
             shared.saves = with_one_more(shared.saves, begun)
 
+    def _may_be_saving(self, selector: str) -> bool:
+        """True where a save in flight may be the step that `selector` names."""
+        saves = [] if self._shared is None else self._shared.saves
+        number = selector.rpartition("/")[2]
+        return any(
+            not save.done()
+            and (not number.isdecimal() or save.step == int(number))
+            for save in saves
+        )
+
     def _writing(self, call: str) -> Engine:
         """For what only the process does that writes."""
         check_writes(call, self._engine, self._ranks)

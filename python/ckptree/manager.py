@@ -125,7 +125,7 @@ class CheckpointManager(ManagerReading, Closing):
         wait_until_finished(). SIGTERM on any rank is a preemption of all, at
         the same step: with `watch_sigterm`, for which rank 0 is asked at each
         step, the next one.
-    lock_wait, threads, staging_bytes, chunk_bytes, collect,
+    lock_wait, threads, staging_bytes, staging_idle, chunk_bytes, collect,
     collect_bytes_per_second, statistics, permissions, max_saves_in_flight,
     coding, remote, durable, take_over, remote_timeout, remote_grace, local_keep
         As in Store; but one save is in flight, and save() waits for it.

@@ -53,6 +53,7 @@ class OpenOptions(TypedDict, total=False):
     lock_wait: float
     threads: int
     staging_bytes: int
+    staging_idle: float
     chunk_bytes: int
     collect: bool
     collect_bytes_per_second: int
@@ -72,6 +73,7 @@ OPEN: OpenOptions = {
     "lock_wait": 0,
     "threads": 0,
     "staging_bytes": 0,
+    "staging_idle": 10,
     "chunk_bytes": 4 << 20,
     "collect": True,
     "collect_bytes_per_second": 256 << 20,

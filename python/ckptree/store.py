@@ -57,7 +57,9 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
 
     Steps are chosen by number, "latest", "latest~2", "best:loss:min",
     "best:accuracy:max", "healthy" (the last without NaN and Inf), "@tag", and
-    on a fork "BRANCH/latest"; KeyError where nothing matches.
+    on a fork "BRANCH/latest"; KeyError where nothing matches. restore() and
+    `store[step]` see what this store was told to save before; all else tells of
+    steps that are saved.
 
     A process that opens a store again for writing, by Store or
     CheckpointManager, gets the same engine: it is closed with the last of them
@@ -89,6 +91,10 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
     staging_bytes : int
         Bound of the memory that copies of arrays wait in; 0: an eighth of the
         machine's, at most 4 GiB.
+    staging_idle : float
+        Seconds without a save after which that memory goes back to the system;
+        float("inf"): when the store is closed. Where arrays lie on a device it
+        is page-locked, and a save that makes it anew waits for that.
     chunk_bytes : int
         Of arrays, 64 KiB to 16 MiB.
     collect : bool
@@ -291,7 +297,8 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
             What json can write, with str for all keys of dicts; tuples come
             back as lists, which a warning says.
         overwrite : bool
-            Replaces a step of that number.
+            Replaces a step of that number; StateError where it is pinned or
+            tagged.
         delete_later : bool
             Deletes all steps after it when it is committed, to go on from an
             older one.
@@ -397,7 +404,9 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
         Parameters
         ----------
         step : int, str or a record of the step
-            Which one: a number, "latest", "best:loss:min", ...
+            Which one: a number, "latest", "best:loss:min", ... What this store
+            was told to save before counts: a save that is in flight and may be
+            the step is waited for; without ranks, where flush() does that.
         like : tree, optional
             A state of the same structure, whose containers and types are
             taken; its values are not read: jax.ShapeDtypeStruct does, or a
@@ -523,9 +532,14 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
         return opened.restore(state, **options), opened.step
 
     def __getitem__(self, step: Selector) -> Step:
-        """The step, open for reading. KeyError where nothing matches."""
+        """The step, open for reading. KeyError where nothing matches. Waits for
+        saves that are in flight, where one of them may be what is asked for:
+        of a number, that step."""
         selector = selector_text(step)
-        return Step(_engine.restore(self._live(), selector), selector, self)
+        engine = self._live()
+        if self._may_be_saving(selector):
+            engine.wait_for_saves()
+        return Step(_engine.restore(engine, selector), selector, self)
 
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""

@@ -150,6 +150,14 @@ absl::Status OpenStore::Flush(absl::Duration timeout) {
   });
 }
 
+absl::Status OpenStore::WaitForSaves(absl::Duration timeout) {
+  return With([&](Store& store) -> absl::Status {
+    // A rank would wait for others, which may wait for it.
+    if (group_.has_value()) return absl::OkStatus();
+    return store.WaitForSaves(timeout);
+  });
+}
+
 absl::StatusOr<std::shared_ptr<OpenStore::OpenStep>> OpenStore::Keep(
     absl::StatusOr<Step> step) {
   if (!step.ok()) return step.status();

@@ -53,6 +53,7 @@ std::shared_ptr<OpenStore> OpenRanks(nb::handle directory, bool create,
   store.lock_wait = ToDuration(Option<double>(given, "lock_wait"));
   store.threads = Option<int>(given, "threads");
   store.staging_bytes = Option<std::size_t>(given, "staging_bytes");
+  store.staging_idle = ToDuration(Option<double>(given, "staging_idle"));
   store.chunk_bytes = Option<std::size_t>(given, "chunk_bytes");
   store.collect = Option<bool>(given, "collect");
   store.collect_bytes_per_second =

@@ -76,9 +76,9 @@ Result WithWork(const StorePtr& store, nb::handle progress, Use&& use) {
 
 StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
                       double lock_wait, int threads, std::size_t staging_bytes,
-                      std::size_t chunk_bytes, bool collect,
-                      std::uint64_t collect_bytes_per_second, bool statistics,
-                      int permissions, int max_saves_in_flight,
+                      double staging_idle, std::size_t chunk_bytes,
+                      bool collect, std::uint64_t collect_bytes_per_second,
+                      bool statistics, int permissions, int max_saves_in_flight,
                       const std::optional<std::string>& coding,
                       const std::string& remote, const std::string& durable,
                       bool take_over, double remote_timeout,
@@ -96,6 +96,7 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
   options.read_only = mode == "read";
   options.threads = threads;
   options.staging_bytes = staging_bytes;
+  options.staging_idle = ToDuration(staging_idle);
   options.chunk_bytes = chunk_bytes;
   options.collect = collect;
   options.collect_bytes_per_second = collect_bytes_per_second;
@@ -378,6 +379,17 @@ void BindStore(nb::module_& m) {
             Check(status);
           },
           nb::arg("timeout").none())
+      .def("wait_for_saves",
+           [](const StorePtr& self) {
+             const absl::Status status = WaitInterruptibly(
+                 absl::InfiniteDuration(), [] { return false; },
+                 [&](absl::Duration moment) {
+                   return self->WaitForSaves(moment);
+                 });
+             self->release_queue()->Drain();
+             DeliverLogs();
+             Check(status);
+           })
       .def(
           "wait_replicated",
           [](const StorePtr& self, std::optional<double> timeout) {
@@ -431,7 +443,7 @@ void BindStore(nb::module_& m) {
       nb::arg("path"));
   m.def("open", &OpenOrCreate, nb::arg("directory"), nb::arg("mode"),
         nb::arg("lock_wait"), nb::arg("threads"), nb::arg("staging_bytes"),
-        nb::arg("chunk_bytes"), nb::arg("collect"),
+        nb::arg("staging_idle"), nb::arg("chunk_bytes"), nb::arg("collect"),
         nb::arg("collect_bytes_per_second"), nb::arg("statistics"),
         nb::arg("permissions"), nb::arg("max_saves_in_flight"),
         nb::arg("coding").none(), nb::arg("remote"), nb::arg("durable"),

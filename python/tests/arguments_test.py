@@ -128,6 +128,7 @@ ROWS = {
     "source": ((None, 3, "latest", {}), ()),
     "spaced": FLAG,
     "staging_bytes": COUNT,
+    "staging_idle": SECONDS,
     "state": ANYTHING,
     "statistic": ((3, []), ("x",)),
     "statistics": FLAG,

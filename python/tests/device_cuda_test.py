@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 
 import ckptree
 import jax
@@ -102,6 +103,31 @@ def test_the_driver_copies_each_byte_into_locked_memory(
 
 
 def test_the_memory_is_unlocked_when_it_goes(store, driver):
+    store.save(1, state_of()).result(timeout=60)
+    assert driver.played_locked() > 0
+    store.close()
+    assert driver.played_locked() == 0
+
+
+def test_idle_memory_is_unlocked_when_it_was_told_to_be(tmp_path, driver):
+    with ckptree.Store(
+        tmp_path / "s", chunk_bytes=CHUNK, staging_bytes=POOL, staging_idle=0
+    ) as store:
+        for step in range(3):
+            store.save(step, state_of(step)).result(timeout=60)
+            # By itself it would stay for ten seconds.
+            unlocked_by = time.monotonic() + 8
+            while driver.played_locked() > 0:
+                assert time.monotonic() < unlocked_by
+                os.sched_yield()
+    assert driver.played_copied() > POOL
+
+
+def test_memory_that_is_to_stay_is_unlocked_at_the_close(tmp_path, driver):
+    store = ckptree.Store(
+        tmp_path / "s", chunk_bytes=CHUNK, staging_bytes=POOL,
+        staging_idle=float("inf"),
+    )
     store.save(1, state_of()).result(timeout=60)
     assert driver.played_locked() > 0
     store.close()

@@ -44,6 +44,24 @@ def ours(both):
     return both[0].__name__.startswith("ckptree")
 
 
+def test_arrays_come_in_the_types_of_the_target(checkpoints, tmp_path):
+    saved = {"half": jnp.arange(3) / 3, "np": np.arange(3), "n": 3}
+    checkpoints.save_checkpoint(tmp_path / "x", saved, step=1)
+    some = {
+        "half": jnp.zeros(3, "bfloat16"), "np": np.zeros(3, "int32"), "n": 0,
+    }
+    found = checkpoints.restore_checkpoint(tmp_path / "x", some)
+    for name in ("half", "np"):
+        assert type(found[name]) is type(some[name])
+        expected = np.asarray(saved[name]).astype(some[name].dtype)
+        assert found[name].dtype == expected.dtype
+        assert (np.asarray(found[name]) == expected).all()
+    # As they were saved, where none is of JAX.
+    none = {name: np.zeros(np.shape(saved[name]), "f2") for name in saved}
+    found = checkpoints.restore_checkpoint(tmp_path / "x", none)
+    assert [found["half"].dtype, found["np"].dtype] == [np.float32, np.int64]
+
+
 @pytest.fixture
 def ckpt_dir(tmp_path, monkeypatch, ours):
     """Relative for ours, as the guide has it; Orbax refuses that by now."""

@@ -34,6 +34,31 @@ def test_kinds_of_leaves(ocp, tmp_path):  # PT-03, TH-01 to TH-04
     assert jax.random.bits(restored["key"]) == jax.random.bits(tree["key"])
 
 
+@pytest.mark.parametrize("beside", [np.ones(2), jnp.ones(2)])
+def test_a_number_that_is_none_comes_back(ocp, tmp_path, beside):
+    state = {"best": float("nan"), "at": np.array(np.nan), "w": beside}
+    checkpointer = ocp.StandardCheckpointer()
+    checkpointer.save(tmp_path / "x", state)
+    checkpointer.wait_until_finished()
+    for template in (state, {"best": 0.0, "at": 0.0, "w": beside * 0}):
+        found = checkpointer.restore(tmp_path / "x", template)
+        assert np.isnan(found["best"]) and type(found["best"]) is float
+        assert np.isnan(found["at"])
+        assert (np.asarray(found["w"]) == 1).all()
+
+
+@pytest.mark.parametrize("placeholder", [0, 0.0, True, ""])
+def test_a_template_of_placeholders(ocp, tmp_path, placeholder):  # RS-07
+    tree = {
+        "np": np.arange(3.0), "jax": jnp.ones(2), "int": 3, "float": 2.5,
+        "zero": np.array(1.5), "text": "text", "bool": True,
+    }
+    checkpointer = ocp.PyTreeCheckpointer()
+    checkpointer.save(tmp_path / "x", tree)
+    template = {name: placeholder for name in tree}
+    assert_same(checkpointer.restore(tmp_path / "x", item=template), tree)
+
+
 def test_arrays_without_elements(ocp, ours, tmp_path):  # PT-04
     tree = {"w": np.zeros((0, 3))}
     if ours:
@@ -66,8 +91,12 @@ def test_a_template_of_another_type(ocp, ours, tmp_path):  # RS-07, TH-03
         with pytest.raises(ValueError, match="dtype"):
             checkpointer.restore(tmp_path / "x", item=template)
         template["w"] = np.zeros(1, "i4")
+        assert checkpointer.restore(tmp_path / "x", item=template)["f"] == 2.5
+        of_standard = ocp.StandardCheckpointer()
+        of_standard.save(tmp_path / "y", {"f": 2.5})
+        of_standard.wait_until_finished()
         with pytest.raises(ValueError, match="without loss"):
-            checkpointer.restore(tmp_path / "x", item=template)
+            of_standard.restore(tmp_path / "y", {"f": 0})
     # Where it is asked for both convert.
     restored = checkpointer.restore(
         tmp_path / "x",

@@ -4,6 +4,7 @@ ckptree."""
 
 import threading
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -196,6 +197,19 @@ def test_a_step_that_comes_later(ocp, run, tmp_path):  # CU-01
 
 
 # ---- Metadata and loggers: MD ----
+
+
+def test_abstract_arrays_of_metadata(ocp, tmp_path):
+    checkpointer = ocp.StandardCheckpointer()
+    checkpointer.save(tmp_path / "x", {"w": jnp.ones(2)})
+    checkpointer.wait_until_finished()
+    found = checkpointer.metadata(tmp_path / "x").item_metadata.tree["w"]
+    abstract = jax.ShapeDtypeStruct(
+        found.shape, found.dtype, sharding=found.sharding.to_jax_sharding()
+    )
+    assert abstract.sharding == jnp.ones(2).sharding
+    restored = checkpointer.restore(tmp_path / "x", {"w": abstract})["w"]
+    assert restored.sharding == abstract.sharding and (restored == 1).all()
 
 
 def test_metadata_as_a_template(ocp, tmp_path):  # MD-01

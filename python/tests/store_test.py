@@ -487,6 +487,53 @@ def test_saves_that_nobody_waits_for_are_two_at_most(store):
     assert store.restore(29)["w"][-1] == 29
 
 
+def test_a_restore_sees_what_was_to_be_saved_before(store):
+    for step in range(30):
+        state = {"w": np.full(100_000, float(step))}
+        store.save(step, state, metrics={"loss": -step})
+        if step % 3 == 0:
+            assert store.restore()["w"][-1] == step
+        elif step % 3 == 1:
+            assert store["best:loss:min"].step == step
+        else:
+            assert store.restore_or(state, step)[1] == step
+    store.save(29, {"w": np.full(100_000, 0.5)}, overwrite=True)
+    assert store.restore(29)["w"][0] == 0.5
+    with pytest.raises(ckptree.NotFoundError):
+        store[30]
+
+
+def test_a_restore_waits_for_no_other_step(tmp_path):
+    go_on, held, seen = threading.Event(), threading.Event(), []
+
+    def hold(steps):
+        # Of this save; it does not wait for itself.
+        seen.append(store["latest"].step)
+        held.set()
+        assert go_on.wait(timeout=60)
+        return [True for _ in steps]
+
+    with ckptree.Store(tmp_path / "s") as store:
+        store.save(1, {"w": 1}).result()
+        store.set_policy(ckptree.Custom(hold))
+        saving = store.save(2, {"w": 2})
+        assert held.wait(timeout=60)
+        assert store.restore(1) == {"w": 1}
+        assert list(store) == [1]
+        assert not saving.done()
+        go_on.set()
+        assert store.restore("latest") == {"w": 2}
+    assert 1 in seen
+
+
+def test_a_restore_leaves_a_failure_to_who_asks_for_it(store):
+    store.save(1, {"w": 1}).result()
+    again = store.save(1, {"w": 2})
+    assert store.restore("latest") == {"w": 1}
+    with pytest.raises(ckptree.AlreadyExistsError):
+        again.result()
+
+
 def test_saves_that_nobody_waits_for_hold_the_memory_of_two(tmp_path):
     go_on, two = threading.Event(), threading.Event()
     held = threading.Event()

@@ -388,3 +388,30 @@ def test_the_host_holds_no_two_copies(tmp_path):
     assert out < 100 and into < 60, numbers
     assert torch_out < 270 and torch_in < 60, numbers
     assert dcp_out < 330 and dcp_in < 330, numbers
+
+
+def test_numbers_of_numpy_are_read_by_torch_alone(tmp_path):
+    numbers = {
+        "step": np.int64(3), "loss": np.float32(0.5), "flag": np.bool_(True),
+        "list": [np.float64(1.5), (np.uint8(7), 2)],
+    }
+    with ckptree.Store(tmp_path / "s") as store:
+        store.save(1, {"at": numbers}).result()
+        file = export_checkpoint(store, tmp_path / "x.pt")
+    found = torch.load(file)["at"]
+    assert found["step"].dtype == torch.int64 and found["step"] == 3
+    assert found["loss"].dtype == torch.float32 and found["loss"] == 0.5
+    assert found["flag"].dtype == torch.bool and found["flag"]
+    assert found["list"] == [1.5, (7, 2)]
+
+
+def test_a_state_dict_names_the_items(tmp_path):
+    state = torch.nn.Linear(3, 2).state_dict()
+    torch.save(state, tmp_path / "lin.pt")
+    with ckptree.Store(tmp_path / "s") as store:
+        import_checkpoint(store, tmp_path / "lin.pt", step=1)
+        names = [leaf.name for leaf in store[1].leaves()]
+        assert names == ["bias", "weight"]
+        assert torch.equal(
+            store.restore(1, like=dict(state))["weight"], state["weight"]
+        )

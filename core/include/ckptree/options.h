@@ -114,7 +114,7 @@ struct StoreOptions {
   // is full and an array has a copy function.
   std::size_t staging_bytes = 0;
   // Staging memory goes back to the system once no save was in flight for
-  // this long.
+  // this long; absl::InfiniteDuration(): when the store is closed.
   absl::Duration staging_idle = absl::Seconds(10);
 
   // Saves that are committed to and not yet over: StepBuilder::Commit() of one

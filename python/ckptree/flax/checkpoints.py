@@ -264,8 +264,10 @@ def restore_checkpoint(
     orbax_transforms: dict[str, Any] | None = None,
 ) -> Any:
     """The latest step, or `step`, in the containers of `target`; None: dicts,
-    lists too, by their places as str. Shapes and types are those that were
-    saved; where `target` has arrays of JAX with a sharding, their sharding.
+    lists too, by their places as str. Shapes are those that were saved. Where
+    `target` has arrays of JAX with a sharding, theirs is taken, and arrays come
+    back in the element types of `target`, rounded where these are smaller;
+    else, and where Flax is told not to save by Orbax, as they were saved.
 
     `ckpt_dir`: a directory, or a name that save_checkpoint() returned. Where
     there is no checkpoint `target` is returned, with a warning. Waits for what
@@ -313,9 +315,9 @@ def restore_checkpoint(
 
 
 def _restored(item: StoredItem, target: Any, transforms: Any) -> Any:
+    by_orbax = config.flax_use_orbax_checkpointing
     if target is None:
         made = _state_dict(restore(item))
-        by_orbax = config.flax_use_orbax_checkpointing
         return made if by_orbax else _filled(made, item)
     if transforms is not None:
         args = PyTreeRestore(
@@ -325,7 +327,7 @@ def _restored(item: StoredItem, target: Any, transforms: Any) -> Any:
     return restore(
         item,
         target,
-        restore_args_from_target(target),
+        args_of(target, by_orbax=by_orbax),
         Strictness(extra=True),
     )
 
@@ -436,7 +438,7 @@ def save_args_from_target(target: Any) -> Any:
 def restore_args_from_target(target: Any, mesh: Any = None) -> Any:
     """RestoreArgs for each leaf: arrays of JAX come back as such, and where
     they lie in `target`, but in the shape that was saved; those of NumPy as
-    these.
+    these. Where there is one of JAX, all in the element types of `target`.
 
     >>> import numpy as np
     >>> restore_args_from_target({"a": np.ones(2)})["a"].restore_type

@@ -12,21 +12,26 @@ from ckptree.orbax._tree_save import map_leaves
 from ckptree.orbax.type_handlers import ArrayRestoreArgs, RestoreArgs
 
 
-def args_of(target: Any) -> Any:
+def args_of(target: Any, *, by_orbax: bool = True) -> Any:
     """RestoreArgs in a tree like `target`: arrays of JAX come back as such, and
-    where they lie; their shapes and element types are not taken. A number of
-    Python comes back as one where arrays of JAX are beside it, as in Flax."""
+    where they lie; their shapes are not taken. Where one of them has a place,
+    a number of Python comes back as one, and arrays in the element types of
+    `target`: so it is in Flax, where it saves `by_orbax`."""
     leaves = jax.tree_util.tree_leaves(target)
-    of_jax = any(isinstance(leaf, jax.Array) for leaf in leaves)
+    of_jax = any(getattr(leaf, "sharding", None) for leaf in leaves)
+    converts = of_jax and by_orbax
 
     def args(name: str, leaf: Any) -> Any:
+        dtype = getattr(leaf, "dtype", None) if converts else None
         if isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)):
             if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
                 return RestoreArgs()
             if leaf.sharding is not None:
-                return ArrayRestoreArgs(sharding=leaf.sharding)
-            return RestoreArgs(restore_type=np.ndarray)
-        if isinstance(leaf, (np.ndarray, np.generic)):
+                return ArrayRestoreArgs(sharding=leaf.sharding, dtype=dtype)
+            return RestoreArgs(restore_type=np.ndarray, dtype=dtype)
+        if isinstance(leaf, np.ndarray):
+            return RestoreArgs(restore_type=np.ndarray, dtype=dtype)
+        if isinstance(leaf, np.generic):
             return RestoreArgs(restore_type=np.ndarray)
         if of_jax and type(leaf) in (int, float):
             return RestoreArgs(restore_type=type(leaf))

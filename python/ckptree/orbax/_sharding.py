@@ -42,6 +42,8 @@ def from_plain(plain: dict[str, Any] | None) -> Any:
     import jax
     import numpy as np
 
+    if plain.get("device", 0) is None:
+        return jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     there = {device.id: device for device in jax.devices()}
     wanted = plain["devices"] if "spec" in plain else [plain["device"]]
     lacking = [number for number in wanted if number not in there]

@@ -104,7 +104,7 @@ class _PyTreeHandler(_TreeHandler):
             item,
             args.item,
             args.restore_args,
-            Strictness(partial=args.partial_restore),
+            Strictness(partial=args.partial_restore, placeholders=True),
         )
 
     def _transformed(self, item: StoredItem, args: Any) -> Any:

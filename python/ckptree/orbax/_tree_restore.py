@@ -48,6 +48,8 @@ class Strictness(NamedTuple):
     convert: bool = False
     # An array that the template only describes is of JAX where it was.
     kinds: bool = False
+    # A number or str in the template stands for whatever was saved there.
+    placeholders: bool = False
     # What a message advises, by what differs.
     hints: Mapping[str, str] = {
         "shape": "or pass strict=False, to cut or fill it",
@@ -55,6 +57,8 @@ class Strictness(NamedTuple):
 
 
 STRICT = Strictness()
+
+_PLAIN = (bool, int, float, complex, str)
 
 
 def restore(
@@ -322,6 +326,8 @@ class _Templated(Restoring):
         saved = self.of_item.as_saved(there)
         if args is not None:
             want = self.of_item.asked(there, args)
+        elif self.strictness.placeholders and type(leaf) in _PLAIN:
+            want = saved
         else:
             want = _wanted.of_leaf(leaf, saved)
             if (

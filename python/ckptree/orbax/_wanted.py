@@ -300,7 +300,8 @@ def convert(name: str, value: Any, want: Wanted) -> Any:
 def _python(name: str, value: Any, want: Wanted) -> Any:
     plain = value.item() if hasattr(value, "item") else value
     made = _PYTHON[want.kind](plain)
-    if not want.convert and made != plain:
+    # NaN is no other value than NaN.
+    if not want.convert and made != plain and plain == plain:
         raise ValueError(
             f"{name}: {plain!r} cannot become {want.kind} without loss: "
             f"restore it as {type(plain).__name__}, and convert it then"

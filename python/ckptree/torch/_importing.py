@@ -240,7 +240,9 @@ def _read(checkpoint: Checkpoint, item: str) -> tuple[Any, dict[str, Any]]:
             f"{checkpoint.path} holds one {type(state).__name__}: item= gives "
             "it a name"
         )
-    return state, about
+    # As state_dict() makes it: its keys name the items, as `ckptree ls FILE`
+    # shows them.
+    return dict(state) if isinstance(state, dict) else state, about
 
 
 def _read_part(part: Part) -> tuple[Any, dict[str, Any]]:

@@ -149,12 +149,24 @@ def write(state: Any, path: pathlib.Path, *, name: str) -> None:
             "torch.load(weights_only=True) reads: export another part of the "
             "step by item="
         )
-    torch.save(state, path)
-    with arrays_of_numpy():
-        torch.load(path, weights_only=True, mmap=True)
+    torch.save(_without_numpy(state), path)
+    torch.load(path, weights_only=True, mmap=True)
 
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Tensor)
+
+
+def _without_numpy(value: Any) -> Any:
+    """With a tensor for each scalar of NumPy, which torch.load() takes for
+    code."""
+    kind = type(value)
+    if kind is dict:
+        return {key: _without_numpy(child) for key, child in value.items()}
+    if kind in (list, tuple):
+        return kind(_without_numpy(child) for child in value)
+    if isinstance(value, np.generic):
+        return torch.as_tensor(np.asarray(value))
+    return value
 
 
 def _others(value: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -165,5 +177,5 @@ def _others(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     elif kind in (list, tuple, torch.Size):
         for i, child in enumerate(value):
             yield from _others(child, f"{name}/[{i}]" if name else f"[{i}]")
-    elif kind not in _PLAIN and not isinstance(value, (np.ndarray, np.generic)):
+    elif kind not in _PLAIN and not isinstance(value, np.generic):
         yield name, value

@@ -22,10 +22,10 @@ class ShardingMetadata:
         return from_plain(self._plain)
 
     @staticmethod
-    def of(plain: dict[str, Any] | None) -> ShardingMetadata | None:
+    def of(plain: dict[str, Any] | None) -> ShardingMetadata:
         """Of what is kept with a step; None: the default device."""
         if plain is None:
-            return None
+            return SingleDeviceShardingMetadata()
         if "spec" not in plain:
             return SingleDeviceShardingMetadata(plain["device"])
         sizes = [size for _, size in plain["axes"]]
@@ -73,9 +73,10 @@ class NamedShardingMetadata(ShardingMetadata):
 
 @dataclasses.dataclass
 class SingleDeviceShardingMetadata(ShardingMetadata):
-    """One device, by its number."""
+    """One device, by its number; None: the first one of the process that asks,
+    where what is put nowhere lies."""
 
-    device: int
+    device: int | None = None
 
     def __post_init__(self) -> None:
         super().__init__({"device": self.device})
