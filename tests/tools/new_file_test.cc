@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -96,6 +97,23 @@ TEST_F(NewFileTest, WritesOverWhatAKilledProcessLeft) {
   ASSERT_OK(Write("new"));
   EXPECT_EQ(Contents(path_), "new");
   EXPECT_EQ(Left(), 1);
+}
+
+// As the shell names >(command), and /dev/stdout a pipe.
+TEST_F(NewFileTest, WritesAPipeThatHasNoNameOfItsOwn) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  {
+    ASSERT_OK_AND_ASSIGN(NewFile file,
+                         NewFile::Create("/dev/fd/" + std::to_string(ends[1])));
+    ASSERT_EQ(::write(file.descriptor(), "text", 4), 4);
+    EXPECT_OK(file.Commit());
+  }
+  ::close(ends[1]);
+  std::array<char, 8> found{};
+  EXPECT_EQ(::read(ends[0], found.data(), found.size()), 4);
+  EXPECT_STREQ(found.data(), "text");
+  ::close(ends[0]);
 }
 
 TEST_F(NewFileTest, WritesDevicesInPlace) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_split.h"
@@ -216,6 +217,27 @@ TEST_F(OddNamesTest, WhatWasMeant) {
     EXPECT_EQ(result.code, 2);
     EXPECT_THAT(result.err, HasSubstr("one word: `2:lr`"));
   }
+  for (const auto& [asked, meant] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"ls", "2", "lr"}, "one word: `2:lr`"},
+           {{"diff", "1", "2", "lr"}, "`ckptree diff 1:lr 2`"},
+           {{"fork", "2", "trial"}, "`ckptree fork 2 --branch trial`"},
+           {{"policy", "latest(3)"}, "`ckptree policy --set 'latest(3)'`"},
+           {{"find", "l2>0", "li*"}, "-k 'li*' names leaves"}}) {
+    const Result result = Do(asked);
+    EXPECT_EQ(result.code, 2) << asked[0];
+    EXPECT_THAT(result.err, HasSubstr(meant));
+  }
+  EXPECT_THAT(Do({"get", "1:lr", "2:lr"}).err, Not(HasSubstr("one word")));
+  // These take a key alone.
+  for (const char* verb : {"history", "stat", "hist"}) {
+    const Result result = Do({verb, "2:lr"});
+    EXPECT_EQ(result.code, 3) << verb;
+    EXPECT_THAT(
+        result.err,
+        AllOf(HasSubstr("`2:lr` names a step, and a key alone"),
+              HasSubstr("`stat lr --rev 2`"), HasSubstr("`history lr 2`")));
+  }
   // It may be a step of a branch.
   for (const char* verb : {"get", "show"}) {
     const Result result = Do({verb, "list/0"});
@@ -223,6 +245,26 @@ TEST_F(OddNamesTest, WhatWasMeant) {
     EXPECT_THAT(result.err, HasSubstr("no branch 'list'"));
     EXPECT_THAT(result.err, HasSubstr("`latest:list/0`"));
   }
+}
+
+// Other commands take the path of what they are asked about as a word.
+TEST_F(OddNamesTest, AStoreStandsBehindItsFlag) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"log", own_},
+        {"ls", own_},
+        {"gc", own_},
+        {"history", own_, "lr"},
+        {"get", own_, "1:lr"},
+        {"verify", own_}}) {
+    const Result result = Run(words);
+    EXPECT_EQ(result.code, 2) << words[0];
+    EXPECT_THAT(result.err, HasSubstr("`" + own_ + "` is a store"));
+    EXPECT_THAT(result.err,
+                HasSubstr("`ckptree " + words[0] + " -C " + own_ + "`"));
+  }
+  // One that takes a store's path says what it has against this one.
+  EXPECT_THAT(Run({"copy", own_, own_ + "/none", "9"}).err,
+              Not(HasSubstr("is a store")));
 }
 
 // Who cannot be asked is told of a step that is not there.

@@ -54,7 +54,7 @@ constexpr FlagSpec kGetFlags[] = {
      "text|json|csv|tsv|npy|raw"},
     {"json", 0, "", "the same as -o json"},
     {"out", 0, "FILE", "write there; the file appears whole or not at all"},
-    {"full", 0, "", "print every element, however many"},
+    {"full", 0, "", "print every element, however many; a file has them all"},
 };
 constexpr FlagSpec kVerifyFlags[] = {
     {"quick", 0, "", "records only, no array bytes"},
@@ -337,9 +337,8 @@ constexpr Command kCommands[] = {
     {"policy", "", "which steps live, and why",
      "Shows the policy, what it keeps and why, and what removing the rest\n"
      "would free. Steps that a policy does not keep leave with the next save.\n"
-     "Pinned and tagged ones stay. A POLICY is one rule or several, joined by "
-     "| (what any of them\n"
-     "keeps) and & (what both keep):\n\n"
+     "Pinned and tagged ones stay. A POLICY is one rule or several, joined by\n"
+     "| (what any of them keeps) and & (what both keep):\n\n"
      "  latest(3)            the last 3\n"
      "  every(1000)          steps that 1000 divides; last=5: of them the last "
      "5\n"
@@ -504,9 +503,12 @@ absl::StatusOr<int> Run(const Command& command, std::vector<std::string> words,
   if (!command.hidden) {
     CKPTREE_RETURN_IF_ERROR(arguments->CheckNoEmptyWord(command.name));
   }
-  CKPTREE_RETURN_IF_ERROR(CheckWords(command.name, command.words,
-                                     command.min_words, command.max_words,
-                                     *arguments));
+  const absl::Status fits =
+      CheckWords(command.name, command.words, command.min_words,
+                 command.max_words, *arguments);
+  if (!fits.ok()) {
+    return OrWhatWasMeant(command.name, command.words, *arguments, fits);
+  }
   Session session(*std::move(arguments), out);
   for (const std::string_view over_steps :
        {"backup", "blame", "copy", "diff", "du", "find", "hist", "history",
@@ -514,8 +516,10 @@ absl::StatusOr<int> Run(const Command& command, std::vector<std::string> words,
     if (command.name == over_steps) session.HoldListed();
   }
   absl::StatusOr<int> code = command.run(session);
-  if (!code.ok() && session.ByAddress()) return AtAddress(code.status());
-  return code;
+  if (code.ok()) return code;
+  if (session.ByAddress()) return AtAddress(code.status());
+  return OrWhatWasMeant(command.name, command.words, session.arguments(),
+                        code.status());
 }
 
 }  // namespace

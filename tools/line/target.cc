@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "ckptree/selector.h"
+#include "tools/line/address.h"
 #include "tools/output/failure.h"
 #include "tools/output/nearest.h"
 #include "tools/output/quantity.h"
@@ -59,6 +60,18 @@ std::string WithoutMarks(std::string_view key) {
 
 absl::Status NoSuchKey(const Step& step, std::string_view key,
                        const std::vector<LeafInfo>& leaves) {
+  // Where a step and its key are two words.
+  const absl::StatusOr<Address> address = ParseAddress(key);
+  if (address.ok() && !address->key.empty() && !key.starts_with(':')) {
+    const std::string rev =
+        Escape(key.substr(0, key.size() - address->key.size() - 1));
+    const std::string alone = Escape(address->key);
+    return WithHint(
+        absl::NotFoundError(absl::StrFormat(
+            "`%s` names a step, and a key alone is needed here", Escape(key))),
+        absl::StrFormat("`stat %s --rev %s`, `hist %s %s`, `history %s %s`",
+                        alone, rev, alone, rev, alone, rev));
+  }
   std::string text =
       absl::StrFormat("step %s has no key `%s`", NameOf(step), Escape(key));
   std::vector<std::string> names;

@@ -89,8 +89,9 @@ std::string HintOf(const absl::Status& status) {
              "SECONDS";
     case absl::StatusCode::kDataLoss:
       return "`ckptree verify` lists what is damaged; in a directory `ckptree "
-             "repair` mends it in its place, `ckptree recover` saves the rest "
-             "elsewhere";
+             "repair` leaves that out and mends the rest in its place, "
+             "`ckptree "
+             "recover` saves the rest elsewhere";
     case absl::StatusCode::kResourceExhausted:
       return "free some space or memory and try again";
     case absl::StatusCode::kInvalidArgument:

@@ -177,16 +177,17 @@ NewFile::~NewFile() {
 }
 
 absl::StatusOr<NewFile> NewFile::Create(const std::string& name) {
-  const std::string path = BehindLinks(name);
   struct stat there {};
-  const bool exists = ::stat(path.c_str(), &there) == 0;
+  const bool exists = ::stat(name.c_str(), &there) == 0;
+  // By this name: what /dev/stdout leads to may have none.
+  if (exists && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode)) {
+    const int descriptor = Open(name, O_WRONLY);
+    if (descriptor < 0) return FileError(errno, Escape(name));
+    return NewFile(name, "", descriptor);
+  }
+  const std::string path = BehindLinks(name);
   if (exists && S_ISDIR(there.st_mode)) {
     return FileError(EISDIR, Escape(path));
-  }
-  if (exists && !S_ISREG(there.st_mode)) {
-    const int descriptor = Open(path, O_WRONLY);
-    if (descriptor < 0) return FileError(errno, Escape(path));
-    return NewFile(path, "", descriptor);
   }
   for (int attempt = 0; attempt < 100; ++attempt) {
     const std::string temporary = TemporaryName(path, attempt);

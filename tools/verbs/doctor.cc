@@ -147,8 +147,11 @@ class Doctor {
     const int descriptor =
         ::open(directory_.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
     if (descriptor < 0) {
-      Add("fsync", Level::kGood,
-          absl::StrFormat("not measured: %s", std::strerror(errno)));
+      const bool denied = errno == EACCES || errno == EPERM || errno == EROFS;
+      Add("fsync", denied ? Level::kNote : Level::kGood,
+          absl::StrFormat("not measured: %s", std::strerror(errno)),
+          denied ? "whoever may write there can save; this user can only read"
+                 : "");
       return;
     }
     std::array<char, 4096> block{};

@@ -264,6 +264,10 @@ absl::Status CheckMayReplace(const std::string& file, ExportFormat format) {
 
 absl::StatusOr<int> RunExport(Session& session) {
   const std::string& target = session.words()[1];
+  if (target == "-") {
+    return WithHint(absl::InvalidArgumentError("`-` is no name of a file"),
+                    "name one; /dev/stdout is standard output");
+  }
   CKPTREE_ASSIGN_OR_RETURN(
       const ExportFormat format,
       ExportFormatOf(target, session.arguments().Get("format", "")));

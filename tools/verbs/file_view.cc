@@ -2,9 +2,13 @@
 
 #include "tools/verbs/file_view.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <filesystem>
+#include <iterator>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -50,10 +54,12 @@ constexpr const char* kStatisticColumns[][2] = {
     {"l2", "L2"},   {"mean", "MEAN"}, {"std", ""},    {"min", "MIN"},
     {"max", "MAX"}, {"nan", "NAN"},   {"inf", "INF"}, {"zeros", ""}};
 
-// Writes one array as `get` does.
+// Writes one array as `get` does; says whether elements were left out.
 absl::Status WriteArray(Session& session, const ArrayFile& file,
                         const FileArray& array, const FileTarget& target,
-                        const std::string& format, ByteSink* out) {
+                        const GetOutput& output, ByteSink* out,
+                        bool* abridged) {
+  const std::string& format = output.format;
   CKPTREE_ASSIGN_OR_RETURN(const Selection selection,
                            Select(target.slice, array.leaf.shape));
   const Shape shape = ResultShape(selection);
@@ -73,12 +79,12 @@ absl::Status WriteArray(Session& session, const ArrayFile& file,
     const int width =
         session.terminal().is_terminal ? session.terminal().width : 75;
     Shape kept = shape;
+    const bool whole = output.full || SelectedCount(selection) <= kPrintWhole;
+    *abridged = *abridged || !whole;
     CKPTREE_ASSIGN_OR_RETURN(
         const std::vector<std::byte> elements,
-        session.arguments().Has("full") ||
-                SelectedCount(selection) <= kPrintWhole
-            ? reader.Read(selection)
-            : reader.ReadEdges(selection, kEdgeElements, &kept));
+        whole ? reader.Read(selection)
+              : reader.ReadEdges(selection, kEdgeElements, &kept));
     out->Write(ArrayText(dtype, shape, kept, elements, width) + "\n");
     return absl::OkStatus();
   }
@@ -107,18 +113,42 @@ absl::Status WriteArray(Session& session, const ArrayFile& file,
 
 }  // namespace
 
-std::string GetFormat(const Session& session) {
-  if (session.arguments().Has("json")) return "json";
-  if (session.arguments().Has("output")) {
-    return session.arguments().Get("output", "text");
+absl::StatusOr<GetOutput> OutputOfGet(const Session& session) {
+  const Arguments& arguments = session.arguments();
+  GetOutput output;
+  output.file = arguments.Get("out", "");
+  if (output.file == "-") output.file.clear();
+  output.full = arguments.Has("full") || !output.file.empty();
+  const std::string end = std::filesystem::path(output.file).extension();
+  constexpr std::string_view kFormats[] = {"npy", "json", "csv", "tsv", "raw"};
+  if (arguments.Has("json")) {
+    output.format = "json";
+  } else if (arguments.Has("output")) {
+    output.format = arguments.Get("output", "text");
+  } else if (end.empty() || end == ".txt") {
+    output.format = "text";
+  } else if (std::ranges::find(kFormats, end.substr(1)) != std::end(kFormats)) {
+    output.format = end.substr(1);
+  } else {
+    return WithHint(
+        absl::InvalidArgumentError(absl::StrFormat(
+            "`get` writes no file that ends in `%s`", Escape(end))),
+        "-o text, json, csv, tsv, npy or raw says what is written there; "
+        "`ckptree export REV:KEY FILE` writes .safetensors, .npz and others");
   }
-  const std::string file = session.arguments().Get("out", "");
-  for (const std::string_view format : {"npy", "json", "csv", "tsv", "raw"}) {
-    if (file.ends_with(absl::StrCat(".", std::string(format)))) {
-      return std::string(format);
-    }
+  if ((output.format == "npy" || output.format == "raw") &&
+      output.file.empty() && session.terminal().is_terminal) {
+    return WithHint(
+        absl::InvalidArgumentError(absl::StrFormat(
+            "-o %s is binary and not for a terminal", output.format)),
+        "add --out FILE, or send it through a pipe");
   }
-  return "text";
+  return output;
+}
+
+void NoteAbridged(Session& session) {
+  if (session.terminal().is_terminal) return;
+  session.Note("`...` stands for elements that are left out: --full has all");
 }
 
 absl::Status CheckFileFlags(const Session& session,
@@ -272,21 +302,16 @@ absl::StatusOr<int> GetFromFile(Session& session, const FileWord& word) {
   }
   CKPTREE_ASSIGN_OR_RETURN(const FileTarget target,
                            FindArrays(*word.file, word.key));
-  const std::string format = GetFormat(session);
-  std::string path = session.arguments().Get("out", "");
-  if (path == "-") path.clear();
-  if ((format == "npy" || format == "raw") && path.empty() &&
-      session.terminal().is_terminal) {
-    return WithHint(absl::InvalidArgumentError(absl::StrFormat(
-                        "-o %s is binary and not for a terminal", format)),
-                    "add --out FILE, or send it through a pipe");
-  }
+  CKPTREE_ASSIGN_OR_RETURN(const GetOutput output, OutputOfGet(session));
+  const std::string& format = output.format;
+  const std::string& path = output.file;
   if (target.arrays.size() > 1 && format != "text" && format != "json") {
     return WithHint(
         absl::InvalidArgumentError(absl::StrFormat(
             "%d arrays match: -o %s writes one", target.arrays.size(), format)),
         "name one of them, or take -o text or -o json");
   }
+  bool abridged = false;
   const auto write = [&](ByteSink* out) {
     bool first = true;
     for (const FileArray& array : target.arrays) {
@@ -303,8 +328,8 @@ absl::StatusOr<int> GetFromFile(Session& session, const FileWord& word) {
         out->Write(first ? text + ",\"arrays\":[" : ",");
       }
       first = false;
-      if (absl::Status status =
-              WriteArray(session, *word.file, array, target, format, out);
+      if (absl::Status status = WriteArray(session, *word.file, array, target,
+                                           output, out, &abridged);
           !status.ok()) {
         return status;
       }
@@ -316,6 +341,7 @@ absl::StatusOr<int> GetFromFile(Session& session, const FileWord& word) {
     const absl::Status status = write(&session.out());
     // What the output says is told where it is closed.
     if (!status.ok() && !session.out().failed()) return status;
+    if (abridged) NoteAbridged(session);
     return kExitOk;
   }
   RemoveAbandonedBeside(path);

@@ -24,9 +24,20 @@ absl::StatusOr<int> DiffFiles(Session& session,
                               const std::optional<FileWord>& before,
                               const std::optional<FileWord>& after);
 
-// That of `get`: as --json or -o says, else as the name of --out ends, else
-// "text".
-std::string GetFormat(const Session& session);
+// What `get` writes, and where.
+struct GetOutput {
+  std::string
+      format;         // As --json or -o says, else as `file` ends, else "text".
+  std::string file;   // Empty: standard output.
+  bool full = false;  // All elements, also of a large array as text.
+};
+
+// kInvalidArgument: the name of the file ends as those of another format, or
+// what is binary would go to a terminal.
+absl::StatusOr<GetOutput> OutputOfGet(const Session& session);
+
+// Where arrays were abridged that somebody may take for whole.
+void NoteAbridged(Session& session);
 
 // kInvalidArgument for a flag that a verb has for steps alone.
 absl::Status CheckFileFlags(const Session& session,

@@ -33,12 +33,6 @@ namespace {
 // the square of their size.
 constexpr std::int64_t kMostIntBytes = 4096;
 
-struct GetOptions {
-  std::string format;
-  bool full = false;
-  bool to_file = false;
-};
-
 std::string ShapeText(const Shape& shape) {
   std::string text = "[";
   for (std::size_t i = 0; i < shape.size(); ++i) {
@@ -64,25 +58,25 @@ std::string_view AsText(std::span<const std::byte> bytes) {
 class Getter {
  public:
   Getter(Session& session, const Step& step, const Target& target,
-         GetOptions options, ByteSink* out)
+         const GetOutput& output, ByteSink* out)
       : session_(session),
         step_(step),
         target_(target),
-        options_(std::move(options)),
+        output_(output),
         out_(*out) {}
 
   absl::Status Run() {
     const bool many = target_.leaves.size() > 1;
     const bool single_only =
-        options_.format != "text" && options_.format != "json";
+        output_.format != "text" && output_.format != "json";
     if (many && single_only) {
       return WithHint(absl::InvalidArgumentError(absl::StrFormat(
                           "%d leaves match: -o %s writes one",
-                          target_.leaves.size(), options_.format)),
+                          target_.leaves.size(), output_.format)),
                       "name one of them, or take -o text or -o json");
     }
     bool first = true;
-    if (options_.format == "json") {
+    if (output_.format == "json") {
       const std::string text = JsonText({{"schema", "ckptree.get/2"},
                                          {"branch", step_.info().branch},
                                          {"step", step_.step()}},
@@ -93,7 +87,7 @@ class Getter {
     for (const LeafInfo& named : target_.leaves) {
       const absl::StatusOr<LeafInfo> leaf = step_.Holder(named);
       if (!leaf.ok()) return leaf.status();
-      if (many && options_.format == "text") {
+      if (many && output_.format == "text") {
         const std::string type =
             leaf->dtype == DType::kNone
                 ? std::string(Name(leaf->kind))
@@ -102,7 +96,7 @@ class Getter {
         out_.Write(absl::StrFormat("%s%s  %s\n", first ? "" : "\n",
                                    Escape(named.name), type));
       }
-      if (!first && options_.format == "json") out_.Write(",");
+      if (!first && output_.format == "json") out_.Write(",");
       first = false;
       const absl::Status status = leaf->dtype == DType::kNone
                                       ? Value(named, *leaf)
@@ -110,9 +104,12 @@ class Getter {
       if (!status.ok()) return status;
       if (out_.failed()) break;
     }
-    if (options_.format == "json") out_.Write("]}\n");
+    if (output_.format == "json") out_.Write("]}\n");
     return absl::OkStatus();
   }
+
+  // After Run(): elements were left out.
+  bool abridged() const { return abridged_; }
 
  private:
   absl::Status Array(const LeafInfo& named, const LeafInfo& leaf) {
@@ -125,8 +122,8 @@ class Getter {
     }
     const Shape shape = ResultShape(*selection);
     const ArrayReader reader(step_, leaf);
-    if (options_.format == "raw" || options_.format == "npy") {
-      if (options_.format == "npy") out_.Write(NpyHeader(leaf.dtype, shape));
+    if (output_.format == "raw" || output_.format == "npy") {
+      if (output_.format == "npy") out_.Write(NpyHeader(leaf.dtype, shape));
       return reader.ReadPieces(
           *selection, [this](std::span<const std::byte> piece) {
             out_.Write(piece);
@@ -134,10 +131,10 @@ class Getter {
             return out_.failed() ? absl::CancelledError() : absl::OkStatus();
           });
     }
-    if (options_.format == "csv" || options_.format == "tsv") {
+    if (output_.format == "csv" || output_.format == "tsv") {
       return Rows(reader, *selection, shape, leaf.dtype);
     }
-    if (options_.format == "text") {
+    if (output_.format == "text") {
       if (IsLargeInt(leaf) && target_.slice.empty()) {
         return LargeInt(reader, *selection);
       }
@@ -170,10 +167,11 @@ class Getter {
     const int width =
         session_.terminal().is_terminal ? session_.terminal().width : 75;
     Shape kept = shape;
+    const bool whole = output_.full || SelectedCount(selection) <= kPrintWhole;
+    abridged_ = abridged_ || !whole;
     absl::StatusOr<std::vector<std::byte>> elements =
-        options_.full || SelectedCount(selection) <= kPrintWhole
-            ? reader.Read(selection)
-            : reader.ReadEdges(selection, kEdgeElements, &kept);
+        whole ? reader.Read(selection)
+              : reader.ReadEdges(selection, kEdgeElements, &kept);
     if (!elements.ok()) return elements.status();
     out_.Write(ArrayText(dtype, shape, kept, *elements, width) + "\n");
     return absl::OkStatus();
@@ -185,14 +183,14 @@ class Getter {
       return WithHint(
           absl::InvalidArgumentError(absl::StrFormat(
               "-o %s shows at most two dimensions, not the %d of %s",
-              options_.format, shape.size(), ShapeText(shape))),
+              output_.format, shape.size(), ShapeText(shape))),
           "pick two with a slice, e.g. [0, :, :], or take -o json");
     }
     const absl::StatusOr<std::vector<std::byte>> elements =
         reader.Read(selection);
     if (!elements.ok()) return elements.status();
     out_.Write(ArrayRows(dtype, shape, *elements,
-                         options_.format == "csv" ? ',' : '\t'));
+                         output_.format == "csv" ? ',' : '\t'));
     return absl::OkStatus();
   }
 
@@ -206,12 +204,12 @@ class Getter {
     }
     const absl::StatusOr<LeafValue> value = step_.Value(leaf.path);
     if (!value.ok()) return value.status();
-    if (options_.format == "raw") {
+    if (output_.format == "raw") {
       out_.Write(value->bytes);
       return absl::OkStatus();
     }
     const DType scalar = ScalarType(leaf);
-    if (options_.format == "npy") {
+    if (output_.format == "npy") {
       if (scalar == DType::kNone) {
         return WithHint(absl::InvalidArgumentError(absl::StrFormat(
                             "`%s` is no number but of kind %s",
@@ -228,7 +226,7 @@ class Getter {
           "`%s` has %d bytes, too few or too many for kind %s",
           Escape(named.name), value->bytes.size(), Name(leaf.kind)));
     }
-    if (options_.format == "json") {
+    if (output_.format == "json") {
       PutJson(named, leaf, {}, ValueJson(leaf, scalar, value->bytes));
       return absl::OkStatus();
     }
@@ -260,7 +258,7 @@ class Getter {
                         text.find('\0') != std::string_view::npos;
     constexpr std::size_t kBinaryShown = 256;
     if (binary) {
-      const bool cut = !options_.full && text.size() > kBinaryShown;
+      const bool cut = !output_.full && text.size() > kBinaryShown;
       out_.Write(Escape(cut ? text.substr(0, kBinaryShown) : text));
       if (cut) {
         out_.Write(absl::StrFormat("... (%s; -o raw writes it)",
@@ -269,7 +267,7 @@ class Getter {
       out_.Write("\n");
       return;
     }
-    out_.Write(session_.terminal().is_terminal && !options_.to_file
+    out_.Write(session_.terminal().is_terminal && output_.file.empty()
                    ? EscapeLines(text)
                    : std::string(text));
     if (!text.ends_with('\n')) out_.Write("\n");
@@ -296,7 +294,8 @@ class Getter {
   Session& session_;
   const Step& step_;
   const Target& target_;
-  GetOptions options_;
+  const GetOutput& output_;
+  bool abridged_ = false;
   ByteSink& out_;
 };
 
@@ -314,36 +313,25 @@ absl::StatusOr<int> RunGet(Session& session) {
         absl::InvalidArgumentError("which leaf? Write REV:KEY"),
         absl::StrFormat("`ckptree ls %s` lists the keys", Text(address->step)));
   }
-  GetOptions options;
-  options.format = GetFormat(session);
-  options.full = session.arguments().Has("full");
-  std::string file = session.arguments().Get("out", "");
-  if (file == "-") file.clear();
-  options.to_file = !file.empty();
-  const bool binary = options.format == "npy" || options.format == "raw";
-  if (binary && !options.to_file && session.terminal().is_terminal) {
-    return WithHint(
-        absl::InvalidArgumentError(absl::StrFormat(
-            "-o %s is binary and not for a terminal", options.format)),
-        "add --out FILE, or send it through a pipe");
-  }
+  CKPTREE_ASSIGN_OR_RETURN(const GetOutput output, OutputOfGet(session));
   const absl::StatusOr<Step> step = session.OpenStep(address->step);
   if (!step.ok()) return step.status();
   const absl::StatusOr<Target> target = FindTarget(*step, address->key);
   if (!target.ok()) return target.status();
 
-  if (!options.to_file) {
-    const absl::Status status =
-        Getter(session, *step, *target, options, &session.out()).Run();
+  if (output.file.empty()) {
+    Getter getter(session, *step, *target, output, &session.out());
+    const absl::Status status = getter.Run();
     // What the output says is told where it is closed.
     if (!status.ok() && !session.out().failed()) return status;
+    if (getter.abridged()) NoteAbridged(session);
     return kExitOk;
   }
-  RemoveAbandonedBeside(file);
-  absl::StatusOr<NewFile> created = NewFile::Create(file);
+  RemoveAbandonedBeside(output.file);
+  absl::StatusOr<NewFile> created = NewFile::Create(output.file);
   if (!created.ok()) return created.status();
   ByteSink sink(created->descriptor());
-  absl::Status status = Getter(session, *step, *target, options, &sink).Run();
+  absl::Status status = Getter(session, *step, *target, output, &sink).Run();
   if (sink.failed() || status.ok()) status = sink.Flush();
   if (status.ok()) status = created->Commit();
   if (!status.ok()) return status;

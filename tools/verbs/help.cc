@@ -20,8 +20,9 @@ namespace {
 
 constexpr std::string_view kExitCodes =
     "0    done\n"
-    "1    a negative answer, no failure: verify or repair found damage,\n"
-    "     recover or repair left something out, diff found a difference\n"
+    "1    a negative answer, no failure: verify, repair or gc met damage,\n"
+    "     recover, repair or copy left something out, doctor found a problem,\n"
+    "     diff a difference, find nothing\n"
     "2    wrong usage, or it did not work; an object store does not answer\n"
     "3    no such store, step or key\n"
     "4    another process has the store, and nothing was changed\n"
@@ -113,7 +114,7 @@ constexpr std::string_view kWhere =
     "  loss<2 and not (nan>0 or pinned)  also && || !; `not` binds closest,\n"
     "                                  `or` least\n"
     "  key~'params/**'  key!~'re:bias$'  matches a glob or an expression\n"
-    "  zeros==count  l2>2*mean         columns on both sides, + - * /\n"
+    "  min==max  l2>2*mean             columns on both sides, + - * /\n"
     "  shape[0]==50257  shape==768     a member of a list; any of them\n"
     "  bytes>4MiB  bytes>1.5GB         units of 1024 and of 1000\n"
     "  dtype==bfloat16  tags=='a b'    a text; in quotes where it is no word\n"

@@ -46,7 +46,8 @@ absl::Status CheckKeys(const Store& store, const ReportOptions& options) {
 
 absl::StatusOr<int> RunReport(Session& session) {
   if (absl::Status status = CheckHasPage(); !status.ok()) return status;
-  const std::string path = session.arguments().Get("out", "");
+  std::string path = session.arguments().Get("out", "");
+  if (path == "-") path.clear();
   if (path.empty() && session.terminal().is_terminal) {
     return WithHint(absl::InvalidArgumentError("a page is not for a terminal"),
                     "write it to a file: `ckptree report -o run.html`");
