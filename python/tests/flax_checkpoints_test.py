@@ -47,9 +47,7 @@ def ours(both):
 def test_arrays_come_in_the_types_of_the_target(checkpoints, tmp_path):
     saved = {"half": jnp.arange(3) / 3, "np": np.arange(3), "n": 3}
     checkpoints.save_checkpoint(tmp_path / "x", saved, step=1)
-    some = {
-        "half": jnp.zeros(3, "bfloat16"), "np": np.zeros(3, "int32"), "n": 0,
-    }
+    some = {"half": jnp.zeros(3, "bfloat16"), "np": np.zeros(3, "i4"), "n": 0}
     found = checkpoints.restore_checkpoint(tmp_path / "x", some)
     for name in ("half", "np"):
         assert type(found[name]) is type(some[name])

@@ -4,6 +4,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -265,6 +268,45 @@ TEST_F(OddNamesTest, AStoreStandsBehindItsFlag) {
   // One that takes a store's path says what it has against this one.
   EXPECT_THAT(Run({"copy", own_, own_ + "/none", "9"}).err,
               Not(HasSubstr("is a store")));
+}
+
+// What is in a file is taken for all there is.
+TEST_F(OddNamesTest, GetWritesAllIntoAFile) {
+  {
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(own_));
+    StepBuilder builder = store.Begin(3);
+    std::vector<float> many(1500);
+    std::iota(many.begin(), many.end(), 0.0f);
+    builder.Put(
+        "many",
+        {.dtype = DType::kFloat32, .shape = {1500}, .data = many.data()});
+    ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(2)));
+    ASSERT_OK(store.Close());
+  }
+  const std::string whole = Do({"get", "3:many", "--full"}).out;
+  const Result shown = Do({"get", "3:many"});
+  EXPECT_THAT(shown.out, HasSubstr("..."));
+  EXPECT_THAT(shown.err, HasSubstr("--full has all"));
+  EXPECT_EQ(Do({"get", "3:many", "--full"}).err, "");
+  const std::string folder = own_ + ".files";
+  std::filesystem::create_directory(folder);
+  const auto text_of = [](const std::string& name) {
+    std::ifstream file(name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  for (const char* name : {"/plain", "/w.txt"}) {
+    EXPECT_EQ(Do({"get", "3:many", "--out", folder + name}).code, 0);
+    EXPECT_EQ(text_of(folder + name), whole);
+  }
+  for (const char* name : {"/w.safetensors", "/w.npz", "/w.pt", "/w.bin"}) {
+    const Result refused = Do({"get", "3:many", "--out", folder + name});
+    EXPECT_EQ(refused.code, 2) << name;
+    EXPECT_THAT(refused.err, HasSubstr("`ckptree export REV:KEY FILE`"));
+    EXPECT_FALSE(std::filesystem::exists(folder + name));
+  }
+  EXPECT_EQ(
+      Do({"get", "3:many", "-o", "text", "--out", folder + "/w.bin"}).code, 0);
+  EXPECT_EQ(text_of(folder + "/w.bin"), whole);
 }
 
 // Who cannot be asked is told of a step that is not there.
