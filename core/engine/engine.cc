@@ -14,6 +14,7 @@
 #include "ckptree/version.h"
 #include "core/engine/option_check.h"
 #include "core/engine/request_execution.h"
+#include "core/policy/policy_thread.h"
 #include "core/process/clock.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
@@ -379,6 +380,12 @@ absl::Status Engine::CheckUsable() const {
   if (closed_.load()) {
     return absl::FailedPreconditionError(
         absl::StrFormat("store %s was closed", directory_));
+  }
+  if (PolicyThread::IsOf(database_.get())) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "a function of a policy must not call store %s, which asks it: all "
+        "that it may know are its arguments",
+        directory_));
   }
   return absl::OkStatus();
 }

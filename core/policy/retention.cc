@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/policy/policy_thread.h"
 #include "core/version/base_loader.h"
 #include "core/version/row_scan.h"
 #include "core/version/step_health.h"
@@ -229,6 +230,7 @@ absl::StatusOr<Retention::Verdict> Retention::Decide(
     CKPTREE_ASSIGN_OR_RETURN(const PriceHead newest, head());
     return OldestBeyond(database_, newest, list.Priced(), bytes);
   };
+  const PolicyThread here(&database_);
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<bool> kept,
                            Preserve(info.policy, list.steps, context));
   Verdict verdict;
@@ -300,6 +302,7 @@ absl::StatusOr<KeptVersions> Retention::KeptOnDisk(
       for (PricedStep& step : steps) step.fixed = false;
       return StoredBeyond(branch, steps, bytes);
     };
+    const PolicyThread here(&database_);
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<bool> mask,
                              Preserve(policy, list.steps, context));
     for (std::size_t i = 0; i < mask.size(); ++i) {

@@ -89,9 +89,9 @@ _STEPS = {
 class Policy:
     """Which steps of a branch live. Equal where the texts are.
 
-    Functions of a policy run on the thread that saves and must not call the
-    store. Their names are stored with the policy: another program, which lacks
-    them, removes nothing.
+    Functions of a policy run on the thread that saves; to call the store there
+    is a StateError. Their names are stored with the policy: a program that
+    lacks them removes nothing.
 
     >>> policy = Latest(1) | EveryN(100)
     >>> policy == parse("latest(1) | every(100)")

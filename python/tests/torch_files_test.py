@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import ckptree
+import numpy as np
 import pytest
 
 torch = pytest.importorskip(

@@ -104,6 +104,31 @@ TEST_F(CallbackTest, Repair) {
   EXPECT_EQ(asked, 1);
 }
 
+// It would wait for the commit that waits for it.
+TEST_F(CallbackTest, APolicyThatCallsItsStore) {
+  int asked = 0;
+  const auto expect_refused = [](const absl::Status& status) {
+    EXPECT_THAT(status, testing::StatusIs(absl::StatusCode::kFailedPrecondition,
+                                          HasSubstr("a function of a policy")));
+  };
+  ASSERT_OK(store_->SetPolicy(
+      CustomPreservation{"all", [&](std::span<const PolicyStep> steps) {
+                           ++asked;
+                           expect_refused(store_->OpenStep(Latest()).status());
+                           expect_refused(store_->Steps().status());
+                           expect_refused(store_->Delete(11));
+                           expect_refused(store_->WaitForSaves());
+                           return std::vector<bool>(steps.size(), true);
+                         }}));
+  ASSERT_OK(Save(11, Bytes(10)));
+  ASSERT_OK(Save(12, Bytes(10)));
+  EXPECT_GE(asked, 2);
+  EXPECT_THAT(StepNumbers(), ::testing::IsSupersetOf({11, 12}));
+  ASSERT_OK(store_->SetPolicy(PreserveAll()));
+  ASSERT_OK(store_->Delete(11));
+  ASSERT_OK(store_->Delete(12));
+}
+
 TEST_F(CallbackTest, OnCommitted) {
   absl::Notification set;
   StoreOptions options = Options();
