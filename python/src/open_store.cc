@@ -79,8 +79,8 @@ bool OpenStore::forked() const { return getpid() != pid_; }
 
 bool OpenStore::closed() const {
   if (forked()) return true;
-  absl::ReaderMutexLock lock(&mu_);
-  return store_ == nullptr;
+  const ReadHold lock(&mu_);
+  return lock.ok() && store_ == nullptr;
 }
 
 absl::Status OpenStore::CheckProcess() const {
@@ -97,10 +97,17 @@ absl::Status OpenStore::Closed() const {
       absl::StrFormat("store %s was closed", directory_));
 }
 
+absl::Status OpenStore::Busy() const {
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "store %s is being closed, which waits for the function that calls it",
+      directory_));
+}
+
 absl::StatusOr<StepBuilder> OpenStore::Begin(std::int64_t step,
                                              const SaveOptions& options) {
   if (absl::Status status = CheckProcess(); !status.ok()) return status;
-  absl::ReaderMutexLock lock(&mu_);
+  const ReadHold lock(&mu_);
+  if (!lock.ok()) return Busy();
   if (store_ == nullptr) return Closed();
   return group_.has_value() ? group_->Begin(step, options)
                             : store_->Begin(step, options);

@@ -24,6 +24,7 @@
 #include "ckptree/save.h"
 #include "ckptree/step.h"
 #include "ckptree/store.h"
+#include "python/src/read_hold.h"
 #include "python/src/release_queue.h"
 #include "python/src/waiting.h"
 
@@ -93,7 +94,8 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   template <typename Use>
   auto With(Use&& use) -> decltype(use(std::declval<Store&>())) {
     if (absl::Status status = CheckProcess(); !status.ok()) return status;
-    absl::ReaderMutexLock lock(&mu_);
+    const ReadHold lock(&mu_);
+    if (!lock.ok()) return Busy();
     if (store_ == nullptr) return Closed();
     return std::forward<Use>(use)(*store_);
   }
@@ -112,9 +114,11 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   auto WithManager(OpenManager& open, Use&& use)
       -> decltype(use(std::declval<CheckpointManager&>())) {
     if (absl::Status status = CheckProcess(); !status.ok()) return status;
-    absl::ReaderMutexLock lock(&mu_);
+    const ReadHold lock(&mu_);
+    if (!lock.ok()) return Busy();
     if (store_ == nullptr) return Closed();
-    absl::ReaderMutexLock manager_lock(&open.mu);
+    const ReadHold manager_lock(&open.mu);
+    if (!manager_lock.ok()) return Busy();
     if (!open.manager.has_value()) return Closed();
     return std::forward<Use>(use)(*open.manager);
   }
@@ -123,7 +127,8 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   auto WithStep(const OpenStep& open, Use&& use)
       -> decltype(use(std::declval<const Step&>())) {
     if (absl::Status status = CheckProcess(); !status.ok()) return status;
-    absl::ReaderMutexLock lock(&mu_);
+    const ReadHold lock(&mu_);
+    if (!lock.ok()) return Busy();
     if (!open.step.has_value()) return Closed();
     return std::forward<Use>(use)(*open.step);
   }
@@ -132,7 +137,8 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   auto WithStoreAndStep(const OpenStep& open, Use&& use)
       -> decltype(use(std::declval<Store&>(), std::declval<const Step&>())) {
     if (absl::Status status = CheckProcess(); !status.ok()) return status;
-    absl::ReaderMutexLock lock(&mu_);
+    const ReadHold lock(&mu_);
+    if (!lock.ok()) return Busy();
     if (!open.step.has_value()) return Closed();
     return std::forward<Use>(use)(*store_, *open.step);
   }
@@ -206,6 +212,8 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   OpenStore(std::string directory, CancelFlag cancel, bool has_remote,
             int max_saves_in_flight);
   absl::Status Closed() const;
+  // To a function that is called while the store closes.
+  absl::Status Busy() const;
   absl::StatusOr<std::shared_ptr<OpenStep>> Keep(absl::StatusOr<Step> step);
 
   const std::string directory_;
