@@ -184,16 +184,16 @@ def test_ctrl_c_while_rank_0_does_not_come(tmp_path):
     """It ends the wait, not only what comes after the deadline; the same call
     once more hears of what rank 0 did."""
     code = """
-go = path + "/../go"
 with managed(deadline=20) as manager:
     for step in range(5):
         save(manager, step)
     manager.wait_until_finished()
-    for call in (
-        lambda: manager.delete(1),
-        lambda: manager.delete_after(3),
-        lambda: manager.fork_from(2, "warm"),
-    ):
+    for go, call in {
+        "a": lambda: manager.delete(1),
+        "b": lambda: manager.delete_after(3),
+        "c": lambda: manager.fork_from(2, "warm"),
+    }.items():
+        go = path + "/../" + go
         if rank == 1:
             begun = time.monotonic()
             say(interrupted(call), time.monotonic() - begun < 20)
@@ -204,7 +204,9 @@ with managed(deadline=20) as manager:
         call()
         say(manager.all_steps(), manager.branch)
 """
-    os.mkfifo(tmp_path / "go")
+    # One each: rank 0 may come to the next before rank 1 has closed the last.
+    for go in "abc":
+        os.mkfifo(tmp_path / go)
     said = run(code, 2, tmp_path / "s")
     made = [[[0, 2, 3, 4], ""], [[0, 2, 3], ""], [[], "warm"]]
     assert said[0] == made
