@@ -43,8 +43,9 @@ bool Chain::CouldGo(std::uint64_t version) const {
 }
 
 std::string Chain::WhyKept(std::uint64_t version) const {
-  if (successors_.count(version) > 1)
+  if (successors_.count(version) > 1) {
     return "two branches go on from it, until one is dropped";
+  }
   const std::uint32_t branch = versions_.at(version).branch;
   const bool starts = std::any_of(tips_.begin(), tips_.end(), [&](auto& tip) {
     return tip.second == version && tip.first != branch;
