@@ -232,6 +232,8 @@ TEST_F(OddNamesTest, WhatWasMeant) {
     EXPECT_THAT(result.err, HasSubstr(meant));
   }
   EXPECT_THAT(Do({"get", "1:lr", "2:lr"}).err, Not(HasSubstr("one word")));
+  EXPECT_THAT(Do({"find", "l2>0", "none/1..none/2"}).err,
+              AllOf(HasSubstr("none"), Not(HasSubstr("no range of steps"))));
   // These take a key alone.
   for (const char* verb : {"history", "stat", "hist"}) {
     const Result result = Do({verb, "2:lr"});
@@ -265,6 +267,8 @@ TEST_F(OddNamesTest, AStoreStandsBehindItsFlag) {
     EXPECT_THAT(result.err,
                 HasSubstr("`ckptree " + words[0] + " -C " + own_ + "`"));
   }
+  // The name of a tag may be that of a store beside it.
+  EXPECT_THAT(Do({"tag", own_, "9"}).err, Not(HasSubstr("is a store")));
   // One that takes a store's path says what it has against this one.
   EXPECT_THAT(Run({"copy", own_, own_ + "/none", "9"}).err,
               Not(HasSubstr("is a store")));

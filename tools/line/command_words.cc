@@ -71,11 +71,11 @@ absl::Status OrWhatWasMeant(std::string_view command, std::string_view syntax,
   if (!absl::IsInvalidArgument(failure) && !absl::IsNotFound(failure)) {
     return failure;
   }
-  for (const std::string_view place : {"DST", "FILE", "SRC", "STORE"}) {
+  for (const std::string_view place : {"DST", "FILE", "NAME", "SRC", "STORE"}) {
     if (syntax.find(place) != std::string_view::npos) return failure;
   }
   const std::vector<std::string>& words = arguments.words();
-  if (command == "find" && words.size() == 2 && !ParseAddress(words[1]).ok() &&
+  if (command == "find" && words.size() == 2 && !ParseRange(words[1]).ok() &&
       words[1].find_first_of("*/") != std::string::npos) {
     return WithHint(absl::InvalidArgumentError(absl::StrFormat(
                         "`%s` is no range of steps", Escape(words[1]))),
