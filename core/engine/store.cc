@@ -135,14 +135,8 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
                              engine()->catalog().FindBranch(options.branch));
     if (const auto old = engine()->catalog().Find(branch, step);
         old != nullptr) {
-      if (!options.overwrite) {
-        return absl::AlreadyExistsError(absl::StrFormat(
-            "step %s exists already; overwrite it (option `overwrite`), or "
-            "choose another number",
-            StepText(options.branch, step)));
-      }
-      CKPTREE_RETURN_IF_ERROR(
-          internal::MayOverwrite(engine()->catalog(), *old, options.tagged));
+      CKPTREE_RETURN_IF_ERROR(internal::MayOverwrite(
+          engine()->catalog(), *old, options.overwrite, options.tagged));
     }
     return absl::OkStatus();
   }();

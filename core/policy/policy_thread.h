@@ -5,31 +5,13 @@
 #ifndef CKPTREE_CORE_POLICY_POLICY_THREAD_H_
 #define CKPTREE_CORE_POLICY_POLICY_THREAD_H_
 
-#include "kv/database.h"
+#include "core/process/thread_mark.h"
 
 namespace ckptree::internal {
 
-// Marks the thread that makes it as one that asks a policy of a store while it
-// lives. It holds locks of that store, which a call of a function that is asked
-// would wait for.
-class PolicyThread {
- public:
-  explicit PolicyThread(const kv::Database* database) : before_(of_) {
-    of_ = database;
-  }
-  ~PolicyThread() { of_ = before_; }
-  PolicyThread(const PolicyThread&) = delete;
-  PolicyThread& operator=(const PolicyThread&) = delete;
-
-  static bool IsOf(const kv::Database* database) {
-    return database != nullptr && of_ == database;
-  }
-
- private:
-  static inline thread_local const kv::Database* of_ = nullptr;
-
-  const kv::Database* const before_;
-};
+// Of a thread that asks a policy of a store. It holds locks of that store,
+// which a call of a function that is asked would wait for.
+using PolicyThread = ThreadMark<struct PolicyRole>;
 
 }  // namespace ckptree::internal
 

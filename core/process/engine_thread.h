@@ -5,26 +5,13 @@
 #ifndef CKPTREE_CORE_PROCESS_ENGINE_THREAD_H_
 #define CKPTREE_CORE_PROCESS_ENGINE_THREAD_H_
 
-#include "kv/database.h"
+#include "core/process/thread_mark.h"
 
 namespace ckptree::internal {
 
-// Marks the thread that makes it as one that works for `database` while it
-// lives: a callback that runs there must not wait for the thread's end.
-class EngineThread {
- public:
-  explicit EngineThread(const kv::Database* database) { of_ = database; }
-  ~EngineThread() { of_ = nullptr; }
-  EngineThread(const EngineThread&) = delete;
-  EngineThread& operator=(const EngineThread&) = delete;
-
-  static bool IsOf(const kv::Database* database) {
-    return database != nullptr && of_ == database;
-  }
-
- private:
-  static inline thread_local const kv::Database* of_ = nullptr;
-};
+// Of a thread that works for a database: a callback that runs there must not
+// wait for the thread's end.
+using EngineThread = ThreadMark<struct EngineRole>;
 
 }  // namespace ckptree::internal
 

@@ -157,7 +157,8 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   kv::Precondition row{Space::kRecords, step_key, std::nullopt};
   if (const StepRecordPtr old =
           context_.catalog->Find(save.branch, save.step)) {
-    CKPTREE_RETURN_IF_ERROR(MayOverwrite(save, *old));
+    CKPTREE_RETURN_IF_ERROR(
+        MayOverwrite(*context_.catalog, *old, save.overwrite, save.tagged));
     attempt->replaced = old->version;
     CKPTREE_ASSIGN_OR_RETURN(row.expected,
                              context_.database->Get(Space::kRecords, step_key));
@@ -292,17 +293,6 @@ void StepWriter::TellPolicy(Save* save, const schema::StepRecord& record,
     context_.logger->Log(LogSeverity::kError, "policy", problem);
     save->SetPolicyProblem(problem);
   }
-}
-
-absl::Status StepWriter::MayOverwrite(const Save& save,
-                                      const schema::StepRecord& old) const {
-  if (!save.overwrite) {
-    return absl::AlreadyExistsError(absl::StrFormat(
-        "step %d exists already; overwrite it (option `overwrite`), or choose "
-        "another number",
-        save.step));
-  }
-  return internal::MayOverwrite(*context_.catalog, old, save.tagged);
 }
 
 absl::StatusOr<std::shared_ptr<const CompactPart>> StepWriter::TipPart(

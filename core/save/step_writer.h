@@ -171,8 +171,6 @@ class StepWriter : public SaveSink {
                             schema::DeadList* dead) const;
   absl::StatusOr<std::shared_ptr<const CompactPart>> TipPart(
       const schema::PartRecord& part) const;
-  absl::Status MayOverwrite(const Save& save,
-                            const schema::StepRecord& old) const;
   void CleanUp(const Attempt& attempt, bool committed);
   void ReportProgress(const Save& save, bool force);
 

@@ -40,7 +40,13 @@ absl::Status RemoveStep(const kv::Database& database, const Catalog& catalog,
 }
 
 absl::Status MayOverwrite(const Catalog& catalog, const schema::StepRecord& old,
-                          bool tagged) {
+                          bool overwrite, bool tagged) {
+  if (!overwrite) {
+    return absl::AlreadyExistsError(absl::StrFormat(
+        "step %s exists already; overwrite it (option `overwrite`), or choose "
+        "another number",
+        catalog.NameOf(old)));
+  }
   if (catalog.IsPinned(old.version)) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "step %s is pinned; unpin it before overwriting", catalog.NameOf(old)));

@@ -19,10 +19,11 @@ absl::Status RemoveStep(const kv::Database& database, const Catalog& catalog,
                         const schema::StepRecord& record,
                         kv::CommitRequest* request);
 
-// Whether a save may take the place of `old`. kFailedPrecondition: it is
-// pinned, or tagged and `tagged` does not allow that.
+// Whether a save that may do so much takes the place of `old`. kAlreadyExists:
+// not without `overwrite`. kFailedPrecondition: it is pinned, or tagged and
+// `tagged` does not allow that.
 absl::Status MayOverwrite(const Catalog& catalog, const schema::StepRecord& old,
-                          bool tagged);
+                          bool overwrite, bool tagged);
 
 }  // namespace ckptree::internal
 
