@@ -14,6 +14,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from again import again
 
 # Another build of the command than the one that is installed.
 COMMAND = os.environ.get("CKPTREE_COMMAND") or (
@@ -200,7 +201,7 @@ def same_tensors(torch, found, wanted):
         assert bits[0] == bits[1], name
 
 
-@pytest.mark.parametrize("form", ["torch", "dcp"])
+@pytest.mark.parametrize("form", ["torch", again("dcp")])
 def test_pytorch(tmp_path, form):
     torch = pytest.importorskip("torch")
     pytest.importorskip("safetensors")

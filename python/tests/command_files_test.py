@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from again import again
 
 safetensors = pytest.importorskip("safetensors.numpy")
 
@@ -262,7 +263,7 @@ def same_state(torch, found):
         assert torch.equal(found[name], value), name
 
 
-@pytest.mark.parametrize("name", ["step_5.pt", "dcp_5"])
+@pytest.mark.parametrize("name", ["step_5.pt", again("dcp_5")])
 def test_pytorch_is_looked_at_imported_and_exported(tmp_path, name):
     torch = pytest.importorskip("torch")
     path = torch_checkpoint(torch, tmp_path / name)
@@ -356,7 +357,9 @@ def steps_in(store):
     return [int(line) for line in log.split()[1:]]
 
 
-@pytest.mark.parametrize("name", ["m2.5.pt", "run.v1-step_7.pt", "9"])
+@pytest.mark.parametrize(
+    "name", ["m2.5.pt", again("run.v1-step_7.pt"), again("9")]
+)
 def test_new_leaves_out_the_step_that_would_be_saved(tmp_path, name):
     """The number by which it is left out is the one by which it is saved."""
     torch = pytest.importorskip("torch")

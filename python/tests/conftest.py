@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores of one test, gone after it."""
 
+import gc
 import importlib
 import os
+import random
+import time
 
 # Before anything imports JAX: eight devices, none of them real. For
 # accelerator_test.py alone the real ones, of which JAX takes what it needs.
@@ -18,6 +21,39 @@ os.environ["PYTHONWARNINGS"] = "ignore:This process:DeprecationWarning"
 import ckptree
 import numpy as np
 import pytest
+
+# tests/run --minutes: seconds since 1970, at which no further test begins. Then
+# the files come in another order every day, so that it is not always the last
+# ones of the alphabet that are left out.
+UNTIL = float(os.environ.get("CKPTREE_TEST_UNTIL", "inf"))
+
+
+def pytest_collection_modifyitems(items):
+    if UNTIL == float("inf"):
+        return
+    files = sorted({item.path for item in items})
+    random.Random(int(UNTIL) // 86400).shuffle(files)
+    place = {path: at for at, path in enumerate(files)}
+    items.sort(key=lambda item: place[item.path])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    if time.time() > UNTIL:
+        pytest.skip("the minutes of tests/run for Python's tests are over")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collect_quickly(request):
+    """For tests that collect: without the objects of libraries, of which JAX
+    and PyTorch have so many that one collection takes some 0.3 s."""
+    if not hasattr(request.module, "gc"):
+        yield
+        return
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

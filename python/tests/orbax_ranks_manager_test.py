@@ -6,6 +6,7 @@ import os
 
 import ckptree
 import pytest
+from again import again
 from orbax_ranks import run
 
 STATE = """
@@ -148,7 +149,7 @@ def told(call): say({name!r}, *raised(call))
 )
 
 
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world", [2, again(4)])
 def test_each_process_sees_what_it_sees_with_orbax(tmp_path, world):
     theirs, ours = [
         run(LOOP, world, tmp_path / module, module)

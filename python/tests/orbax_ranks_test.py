@@ -5,6 +5,7 @@ ckptree.orbax says the same on each of them."""
 import ckptree
 import numpy as np
 import pytest
+from again import again
 from orbax_ranks import run
 
 STATE = """
@@ -195,7 +196,7 @@ def beside(tmp_path_factory):
 
 
 # All of a number of processes are one program: a worker of pytest runs it once.
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world", [2, again(4)])
 def test_each_process_has_what_it_has_with_orbax(beside, world):
     theirs, ours = beside(world)
     assert list(theirs) == list(ours) == list(range(world))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import ckptree
 import pytest
+from again import again
 
 pytest.importorskip(
     "torch", reason="PyTorch could not be installed: see requirements_torch.txt"
@@ -95,7 +96,9 @@ print("state", shown(state_of(*training)))
 """
 
 
-@pytest.mark.parametrize("kind", ["adamw", "sgd", "plain", "rates"])
+@pytest.mark.parametrize(
+    "kind", ["adamw", again("sgd"), again("plain"), "rates"]
+)
 def test_a_new_process_goes_on_bit_by_bit(tmp_path, kind):
     def run(part):
         done = subprocess.run(
@@ -210,7 +213,7 @@ print("end", sum(p.double().sum().item() for p in average.parameters()).hex(),
 """
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, again(2)])
 def test_a_training_that_is_killed_at_random_goes_on_bit_by_bit(
     tmp_path, seed
 ):

@@ -9,6 +9,7 @@ from pathlib import Path
 import ckptree
 import program
 import pytest
+from again import again
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -154,8 +155,8 @@ def needs(*names):
     [
         (LIGHTNING, ["lightning", "torch"], (8, 24)),
         (TRANSFORMERS, ["transformers", "accelerate", "torch"], (7, 20)),
-        (TITAN, ["torch"], (7, 20)),
-        (
+        again(TITAN, ["torch"], (7, 20)),
+        again(
             (EXAMPLES / "accelerate_loop.py").read_text(),
             ["accelerate", "torch"], (7, 20),
         ),
