@@ -5,14 +5,19 @@
 // one figure a line, as data. --list: the names of the cases. --machine: what
 // the machine itself does now.
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "bench/cases.h"
+#include "bench/measure.h"
 #include "bench/raw_io.h"
 #include "bench/state.h"
 
@@ -52,14 +57,24 @@ constexpr Case kCases[] = {
     {"remote_beside", ckptree::bench::RemoteBeside},
 };
 
-// Raw writes, raw reads and copies of as many bytes, by which it is seen
-// whether the machine does its own work alone.
+// What one processor computes where memory does not hold it up. Seconds.
+double Sort(std::vector<std::uint64_t> numbers) {
+  const ckptree::bench::Stopwatch watch;
+  std::sort(numbers.begin(), numbers.end());
+  return watch.Seconds();
+}
+
+// Raw writes, raw reads and copies of as many bytes, and how fast a processor
+// sorts, by which it is seen whether the machine does its own work alone.
 void MeasureMachine(const ckptree::bench::Settings& settings) {
   constexpr std::size_t kBytes = std::size_t{256} << 20;
   constexpr int kTurns = 5;
   ckptree::bench::State state(kBytes);
   ckptree::bench::State memory(kBytes);
-  std::vector<double> write, read, copy;
+  std::vector<std::uint64_t> numbers(std::size_t{1} << 20);  // 8 MiB.
+  std::mt19937_64 random(1);
+  std::generate(numbers.begin(), numbers.end(), std::ref(random));
+  std::vector<double> write, read, copy, sort;
   for (int i = 0; i < kTurns; ++i) {
     const auto rate = [](double seconds) { return kBytes / seconds / 1e9; };
     const std::string& directory = settings.directory;
@@ -68,10 +83,12 @@ void MeasureMachine(const ckptree::bench::Settings& settings) {
         ckptree::bench::RawReadOf(directory, state.bytes(), memory.bytes())));
     copy.push_back(
         rate(ckptree::bench::CopyPass(state.bytes(), memory.bytes())));
+    sort.push_back(numbers.size() * 8 / Sort(numbers) / 1e9);
   }
   ckptree::bench::Print("machine", "raw O_DIRECT write", write, "GB/s");
   ckptree::bench::Print("machine", "raw O_DIRECT read", read, "GB/s");
   ckptree::bench::Print("machine", "memcpy", copy, "GB/s");
+  ckptree::bench::Print("machine", "sort", sort, "GB/s");
 }
 
 int Usage() {

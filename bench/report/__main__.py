@@ -15,7 +15,7 @@ import text
 from document import Document
 from figure import Row
 from programs import ROOT, NotRun, Programs, Result
-from quiet import MOST_BUSY, MOST_SPREAD, Quiet
+from quiet import MOST_BUSY, MOST_SPREAD, Quiet, usual
 
 # Exit codes.
 GOOD, MISSED, NOT_RUN, NOT_QUIET, NO_DEVICE = 0, 1, 2, 3, 4
@@ -136,7 +136,12 @@ def _measure(options: argparse.Namespace) -> int:
     keeps = options.readme or options.history
     if keeps and options.quick:
         raise ValueError("figures of --quick are not kept")
-    quiet = Quiet(programs.machine, options.most_spread, options.most_busy)
+    quiet = Quiet(
+        programs.machine,
+        options.most_spread,
+        options.most_busy,
+        usual=_usual(options) if options.guard or keeps else {},
+    )
     if not quiet.look():
         _say_not_quiet(quiet)
         if options.guard or keeps:
@@ -155,6 +160,12 @@ def _measure(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(document.text(made))
     return _conclude(options, made, results, quiet, is_quiet)
+
+
+def _usual(options: argparse.Namespace) -> dict[str, float]:
+    kept = document.load(_in_tree(options, _FIGURES))
+    here = machine.machine(options.dir)
+    return usual(kept["runs"], here) if kept else {}
 
 
 def _conclude(

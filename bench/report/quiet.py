@@ -6,18 +6,22 @@ The rule, before the cases and after them:
 
 * In one of ten seconds the processors are busy for at most a tenth of their
   time, while nothing of ours runs.
-* Of five readings of raw writes, raw reads and copies of 256 MiB (the median
-  of five each) two that follow each other are alike, and like the two from
-  before the cases: none of the three takes more than 1.35 times as long in one
-  as in another. A disk of a virtual machine that is slow for one moment does
-  not count; one that stays so does.
+* Of five readings of raw writes, raw reads and copies of 256 MiB, and of how a
+  processor sorts (the median of five each), two that follow each other are
+  alike, and like the two from before the cases: none of them takes more than
+  1.35 times as long in one as in another. A disk of a virtual machine that is
+  slow for one moment does not count; one that stays so does.
+* Where figures are kept, or floors guarded: none takes as much longer than when
+  the kept ones of this machine were measured. A processor of a virtual machine
+  that others use is evenly slow, for us and for what stands beside.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any, Callable, Iterable
 
 MOST_SPREAD = 1.35
 MOST_BUSY = 0.1
@@ -29,13 +33,15 @@ Reading = dict[str, float]  # What was done, and GB/s.
 
 @dataclass
 class Quiet:
-    """`measure` makes one reading. A look that found no quiet is never
+    """`measure` makes one reading. `usual` is what is known of this machine;
+    nothing of a kind it has not. A look that found no quiet is never
     forgotten."""
 
     measure: Callable[[], Reading]
     most_spread: float = MOST_SPREAD
     most_busy: float = MOST_BUSY
     readings: list[Reading] = field(default_factory=list)  # The alike ones.
+    usual: Reading = field(default_factory=dict)
     busy: list[float] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
@@ -52,6 +58,7 @@ class Quiet:
             last = [*last[-1:], self.measure()]
             if len(last) == 2 and not self._apart([*self.readings, *last]):
                 self.readings += last
+                self.complaints += self._slow(last)
                 return not self.complaints
         self.readings += last
         self.complaints += self._apart(self.readings)
@@ -72,6 +79,18 @@ class Quiet:
                 )
         return found
 
+    def _slow(self, readings: list[Reading]) -> list[str]:
+        found = []
+        for what, usual in self.usual.items():
+            rates = [r[what] for r in readings if what in r]
+            if rates and usual > self.most_spread * max(rates):
+                found.append(
+                    f"{what}: {max(rates):.3g} GB/s, where what is kept of "
+                    f"this machine was measured at {usual:.3g}: at least "
+                    f"{usual / self.most_spread:.3g}"
+                )
+        return found
+
     def to_json(self) -> dict[str, Any]:
         return {
             "readings_gb_per_s": self.readings,
@@ -81,6 +100,18 @@ class Quiet:
             "most_busy": self.most_busy,
             "quiet": not self.complaints,
         }
+
+
+def usual(runs: Iterable[dict[str, Any]], machine: dict[str, Any]) -> Reading:
+    """Of each kind the median of the readings of those runs of a document that
+    are of `machine`."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        if run["machine"] == machine:
+            for reading in run["quiet"]["readings_gb_per_s"]:
+                for what, rate in reading.items():
+                    found.setdefault(what, []).append(rate)
+    return {what: statistics.median(rates) for what, rates in found.items()}
 
 
 def _spreads(readings: list[Reading]) -> dict[str, float]:

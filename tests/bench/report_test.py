@@ -22,7 +22,7 @@ import document  # noqa: E402
 import history  # noqa: E402
 import tables  # noqa: E402
 from figure import Figure, Row  # noqa: E402
-from quiet import Quiet  # noqa: E402
+from quiet import Quiet, usual  # noqa: E402
 
 PAGES = ("README.md", "bench/README.md", "python/README.md")
 
@@ -157,6 +157,20 @@ class RunTest(unittest.TestCase):
             & set(os.listdir(os.path.join(self.tree.path, "bench")))
         )
 
+    def test_one_that_is_slower_than_when_it_was_kept_is_neither(self):
+        self.tree.write("rates", "2")
+        self.assertEqual(self.tree.run("--readme", "full_save").returncode, 0)
+        kept = self.tree.read("bench/figures.json")
+        self.tree.write("rates", "1.4")
+        for option in ("--guard", "--readme", "--history"):
+            done = self.tree.run(option, "full_save")
+            self.assertEqual(done.returncode, 3, option)
+            self.assertIn("measured at 2: at least 1.48", done.stderr)
+        self.assertEqual(self.tree.read("bench/figures.json"), kept)
+        self.assertEqual(self.tree.run("full_save").returncode, 0)
+        done = self.tree.run("--guard", "--most-spread", "1.5", "full_save")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_the_limit_can_be_set(self):
         self.tree.write("rates", "2 3 2 3")
         done = self.tree.run("--most-spread", "1.6", "full_save")
@@ -280,6 +294,31 @@ class QuietTest(unittest.TestCase):
             self.look(1, 2, 1, 2, 1, 1, 1, 1, 1, 1), [False, False]
         )
 
+    def test_a_machine_that_is_slower_than_it_was_is_not_quiet(self):
+        here, other = {"processor": "P"}, {"processor": "Q"}
+        runs = [
+            {"machine": of, "quiet": {"readings_gb_per_s": readings}}
+            for of, readings in (
+                (here, [{"sort": 0.1}, {"sort": 0.2, "write": 2.0}]),
+                (here, [{"sort": 0.14}]),
+                (other, [{"sort": 9.0}]),
+            )
+        ]
+        known = usual(runs, here)
+        self.assertEqual(known, {"sort": 0.14, "write": 2.0})
+        self.assertEqual(usual(runs, {"processor": "R"}), {})
+        for rate, quiet_then in ((0.14, True), (0.105, True), (0.1, False)):
+            quiet = Quiet(
+                lambda rate=rate: {"sort": rate, "read": 1.0},
+                most_busy=1,
+                usual=known,
+            )
+            self.assertIs(quiet.look(), quiet_then, rate)
+        self.assertEqual(
+            quiet.complaints,
+            ["sort: 0.1 GB/s, where what is kept of this machine was measured "
+             "at 0.14: at least 0.104"],
+        )
 
     def test_processors_that_others_use_are_not_quiet(self):
         quiet = Quiet(lambda: {"write": 2.0}, most_busy=0.1)
