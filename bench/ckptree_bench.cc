@@ -83,7 +83,7 @@ void MeasureMachine(const ckptree::bench::Settings& settings) {
         ckptree::bench::RawReadOf(directory, state.bytes(), memory.bytes())));
     copy.push_back(
         rate(ckptree::bench::CopyPass(state.bytes(), memory.bytes())));
-    sort.push_back(numbers.size() * 8 / Sort(numbers) / 1e9);
+    sort.push_back(8e-9 * static_cast<double>(numbers.size()) / Sort(numbers));
   }
   ckptree::bench::Print("machine", "raw O_DIRECT write", write, "GB/s");
   ckptree::bench::Print("machine", "raw O_DIRECT read", read, "GB/s");

@@ -6,12 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -231,8 +233,11 @@ void RememberFiles(const std::string& directory) {
 void ForgetFiles(const std::string& directory) {
   for (const auto& entry :
        std::filesystem::recursive_directory_iterator(directory)) {
-    if (!entry.is_regular_file()) continue;
+    std::error_code gone;
+    if (!entry.is_regular_file(gone)) continue;
     const int fd = open(entry.path().c_str(), O_RDONLY);
+    // Of an open store the background removes files.
+    if (fd < 0 && errno == ENOENT) continue;
     if (fd < 0) Fail("cannot open " + entry.path().string());
     // Only what was written can be dropped.
     if (fsync(fd) != 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0) {

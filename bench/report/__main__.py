@@ -6,6 +6,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
+from typing import Iterator, TextIO
 
 import document
 import history
@@ -27,6 +29,10 @@ _PAGES = ("README.md", "bench/README.md", "python/README.md")
 # What no README shows: they run as long as they are told to, or only somewhere.
 _ALONE = ("soak", "device")
 
+# How long cases run until the machine is looked at: what an hour measures is
+# not lost for one minute that was not quiet.
+_PART_SECONDS = 300
+
 _HELP = """\
 cases: those that bench/run --list names, or
   engine   all of C++ (the default)      python   the package beside its peers
@@ -37,8 +43,8 @@ cases: those that bench/run --list names, or
 
 exit codes: 0 done; 1 a floor was missed or not measured (--guard), a figure got
 worse (--compare), a page is not what the figures say (--check); 2 wrong usage,
-or a case did not run; 3 the machine is not quiet: nothing is judged, and
-nothing kept; 4 there is no accelerator
+or a case did not run; 3 the machine is not quiet: nothing is judged, and of
+the cases those are kept that ran while it was; 4 there is no accelerator
 """
 
 
@@ -113,6 +119,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--most-spread", type=float, default=MOST_SPREAD, metavar="X")
     add("--most-busy", type=float, default=MOST_BUSY, metavar="SHARE")
     # For tests of this program: what is there, and where it writes.
+    add(
+        "--part-seconds",
+        type=float,
+        default=_PART_SECONDS,
+        help=argparse.SUPPRESS,
+    )
     for name in ("--engine-program", "--python-program", "--tree"):
         add(name, help=argparse.SUPPRESS)
     return parser
@@ -142,24 +154,53 @@ def _measure(options: argparse.Namespace) -> int:
         options.most_busy,
         usual=_usual(options) if options.guard or keeps else {},
     )
-    if not quiet.look():
+    is_quiet = quiet.look()
+    if not is_quiet:
         _say_not_quiet(quiet)
         if options.guard or keeps:
             return NOT_QUIET
-    results = []
-    for program, case in chosen:
-
-        def show(row: Row) -> None:
-            print(text.line(row, verdict=False), file=out, flush=True)
-
-        result = programs.run(program, case, show)
-        results.append(result)
-        _say_result(result)
-    is_quiet = quiet.look()
-    made = _made(options, programs, quiet, results)
+    results: list[Result] = []
+    kept: list[Result] = []
+    for part in _parts(programs, chosen, out, options.part_seconds):
+        results += part
+        # Of the machine at the begin of this part, and at its end.
+        was, is_quiet = is_quiet, quiet.look()
+        if was and is_quiet:
+            kept += [result for result in part if not result.failed]
+        else:
+            quiet.disturbed += [result.case for result in part]
+            if len(results) < len(chosen):
+                is_quiet = is_quiet or quiet.look()
     if options.json:
-        sys.stdout.write(document.text(made))
-    return _conclude(options, made, results, quiet, is_quiet)
+        sys.stdout.write(
+            document.text(_made(options, programs, quiet, results))
+        )
+    made = _made(options, programs, quiet, kept)
+    return _conclude(options, made, results, quiet)
+
+
+def _parts(
+    programs: Programs,
+    chosen: list[tuple[str, str]],
+    out: TextIO,
+    seconds: float,
+) -> Iterator[list[Result]]:
+    """Runs the cases; gives those that ran whenever `seconds` are over, and at
+    the end."""
+
+    def show(row: Row) -> None:
+        print(text.line(row, verdict=False), file=out, flush=True)
+
+    part: list[Result] = []
+    begun = time.monotonic()
+    for program, case in chosen:
+        part.append(programs.run(program, case, show))
+        _say_result(part[-1])
+        if time.monotonic() - begun > seconds:
+            yield part
+            part, begun = [], time.monotonic()
+    if part:
+        yield part
 
 
 def _usual(options: argparse.Namespace) -> dict[str, float]:
@@ -173,25 +214,22 @@ def _conclude(
     made: Document,
     results: list[Result],
     quiet: Quiet,
-    is_quiet: bool,
 ) -> int:
-    if any(result.failed for result in results):
-        return NOT_RUN
-    if all(result.no_device for result in results):
+    """`made` has the cases that ran while the machine was quiet."""
+    failed = any(result.failed for result in results)
+    if not failed and all(result.no_device for result in results):
         return NO_DEVICE
-    if not is_quiet:
+    whole = not failed and not quiet.complaints
+    if made["cases"]:
+        _keep(options, made, whole)
+    if failed:
+        return NOT_RUN
+    if quiet.complaints:
         _say_not_quiet(quiet)
         return NOT_QUIET
     rows = [row for result in results for row in result.rows]
     for line in text.verdicts(rows):
         print(line, file=sys.stderr if options.json else sys.stdout)
-    if options.readme:
-        path = _in_tree(options, _FIGURES)
-        old = None if not options.cases else document.load(path)
-        document.save(path, document.merged(old, made))
-        _tables(options)
-    if options.history:
-        history.append(_in_tree(options, _HISTORY), history.entry(made))
     lacking = any(result.not_measured for result in results)
     missed = any(not row.within_slack for row in rows)
     if options.guard and (lacking or missed):
@@ -199,6 +237,17 @@ def _conclude(
         print(f"bench/run: {said}", file=sys.stderr)
         return MISSED
     return GOOD
+
+
+def _keep(options: argparse.Namespace, made: Document, whole: bool) -> None:
+    if options.readme:
+        path = _in_tree(options, _FIGURES)
+        anew = whole and not options.cases
+        old = None if anew else document.load(path)
+        document.save(path, document.merged(old, made))
+        _tables(options)
+    if options.history:
+        history.append(_in_tree(options, _HISTORY), history.entry(made))
 
 
 def _made(
@@ -273,6 +322,10 @@ def _say_not_quiet(quiet: Quiet) -> None:
     print("bench/run: not quiet, so nothing is judged:", file=sys.stderr)
     for complaint in quiet.complaints:
         print(f"  {complaint}", file=sys.stderr)
+    if quiet.disturbed:
+        print(
+            f"bench/run: not kept: {' '.join(quiet.disturbed)}", file=sys.stderr
+        )
 
 
 def _in_tree(options: argparse.Namespace, path: str) -> str:

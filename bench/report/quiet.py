@@ -2,14 +2,14 @@
 """Whether the machine does our work alone. A figure of one that does not says
 more about the others than about us.
 
-The rule, before the cases and after them:
+The rule, before the cases, after them and every few minutes between:
 
 * In one of ten seconds the processors are busy for at most a tenth of their
   time, while nothing of ours runs.
 * Of five readings of raw writes, raw reads and copies of 256 MiB, and of how a
   processor sorts (the median of five each), two that follow each other are
-  alike, and like the two from before the cases: none of them takes more than
-  1.35 times as long in one as in another. A disk of a virtual machine that is
+  alike, and like those of the looks before: none of them takes more than 1.35
+  times as long in one as in another. A disk of a virtual machine that is
   slow for one moment does not count; one that stays so does.
 * Where figures are kept, or floors guarded: none takes as much longer than when
   the kept ones of this machine were measured. A processor of a virtual machine
@@ -33,20 +33,23 @@ Reading = dict[str, float]  # What was done, and GB/s.
 
 @dataclass
 class Quiet:
-    """`measure` makes one reading. `usual` is what is known of this machine;
-    nothing of a kind it has not. A look that found no quiet is never
-    forgotten."""
+    """`measure` makes one reading. `usual` is what is known of this machine,
+    of some kinds or none. What a look complained of is never
+    forgotten, and counts for the cases before and after it alone."""
 
     measure: Callable[[], Reading]
     most_spread: float = MOST_SPREAD
     most_busy: float = MOST_BUSY
     readings: list[Reading] = field(default_factory=list)  # The alike ones.
     usual: Reading = field(default_factory=dict)
+    unlike: list[Reading] = field(default_factory=list)  # The others.
     busy: list[float] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
+    disturbed: list[str] = field(default_factory=list)  # Names of cases.
 
     def look(self) -> bool:
-        """Whether the machine was quiet whenever it was looked at."""
+        """Whether the machine is quiet, and as it was when it was so before."""
+        before = len(self.complaints)
         self.busy.append(least_busy(self.most_busy))
         if self.busy[-1] > self.most_busy:
             self.complaints.append(
@@ -59,9 +62,9 @@ class Quiet:
             if len(last) == 2 and not self._apart([*self.readings, *last]):
                 self.readings += last
                 self.complaints += self._slow(last)
-                return not self.complaints
-        self.readings += last
-        self.complaints += self._apart(self.readings)
+                return len(self.complaints) == before
+        self.unlike += last
+        self.complaints += self._apart([*self.readings, *last])
         return False
 
     def spreads(self) -> dict[str, float]:
@@ -94,11 +97,13 @@ class Quiet:
     def to_json(self) -> dict[str, Any]:
         return {
             "readings_gb_per_s": self.readings,
+            "unlike_gb_per_s": self.unlike,
             "spread": self.spreads(),
             "most_spread": self.most_spread,
             "busy": [round(share, 3) for share in self.busy],
             "most_busy": self.most_busy,
             "quiet": not self.complaints,
+            "disturbed": self.disturbed,
         }
 
 
