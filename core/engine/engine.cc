@@ -529,6 +529,10 @@ absl::Status Engine::Close() {
         "a callback must not close the store that calls it: closing waits for "
         "the callback");
   }
+  if (PolicyThread::IsOf(database_.get())) {
+    return absl::FailedPreconditionError(
+        "a function of a policy must not close the store that asks it");
+  }
   const absl::MutexLock close_lock(&close_mu_);
   if (closed_.load()) return absl::OkStatus();
   // What it has taken is done before the store counts as closed; what is asked

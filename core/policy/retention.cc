@@ -254,6 +254,7 @@ absl::StatusOr<std::vector<PolicyVerdict>> Retention::Judge(
   context.oldest_beyond = [&](std::uint64_t bytes) {
     return StoredBeyond(branch, list.Priced(), bytes);
   };
+  const PolicyThread here(&database_);
   CKPTREE_ASSIGN_OR_RETURN(const auto reasons,
                            Explain(policy, list.steps, context));
   std::vector<PolicyVerdict> verdicts;

@@ -50,12 +50,19 @@ namespace fs = std::filesystem;
 
 using Action = RepairReport::Action;
 
-// Size, time and place of every file but LOCK: what a writer would change.
+// Size, time and place of every file that a writer would change: not of LOCK,
+// nor of those of readers and of who asks a writer, which come and go.
 absl::StatusOr<std::string> StampOf(const std::string& directory) {
   std::vector<std::string> lines;
   std::error_code error;
   for (fs::recursive_directory_iterator it(directory, error), end;
        !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (it.depth() == 0 &&
+        (name == kv::kLeasesName || name == kv::kRequestsName)) {
+      it.disable_recursion_pending();
+      continue;
+    }
     if (!it->is_regular_file(error) || it->path().filename() == kv::kLockName) {
       continue;
     }

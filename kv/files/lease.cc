@@ -112,7 +112,13 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Make(const std::string& directory,
     }
     // A collector may have found it unlocked, and removed it.
     if (TryLock(file.get()) && StillNamed(file.get(), path)) {
-      return std::unique_ptr<Lease>(new Lease(std::move(path), file.Release()));
+      std::unique_ptr<Lease> made(new Lease(std::move(path), file.Release()));
+      // Of a lease without content all versions are held: on a full disk it
+      // would stay so. Hold() comes before its caller looks whether the version
+      // is still there.
+      const absl::MutexLock lock(&made->mutex_);
+      CKPTREE_RETURN_IF_ERROR(made->Write());
+      return made;
     }
   }
   return absl::UnavailableError("no lease could be made in " + folder);
@@ -128,7 +134,9 @@ absl::Status Lease::Hold(std::uint64_t version) {
   const absl::MutexLock lock(&mutex_);
   if (++held_[version] > 1) return absl::OkStatus();
   absl::Status status = Write();
-  if (!status.ok()) held_.erase(version);
+  if (status.ok()) return status;
+  held_.erase(version);
+  Write().IgnoreError();  // What it held before.
   return status;
 }
 

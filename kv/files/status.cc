@@ -8,12 +8,17 @@
 #include <system_error>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "kv/files/errno_status.h"
 #include "rocksdb/status.h"
 
 namespace ckptree::kv {
 namespace {
+
+// A payload without content: the read met a table that is gone.
+constexpr absl::string_view kGone = "ckptree/table-is-gone";
 
 // RocksDB tells a missing file and a full disk by codes of its own, and keeps
 // of any other errno only the text.
@@ -76,6 +81,19 @@ absl::Status ToStatus(const rocksdb::Status& status, std::string_view context) {
   if (status.ok()) return absl::OkStatus();
   return absl::Status(CodeOf(status),
                       absl::StrFormat("%s: %s", context, status.ToString()));
+}
+
+absl::Status ToReadStatus(const rocksdb::Status& status,
+                          std::string_view context) {
+  if (!status.IsPathNotFound()) return ToStatus(status, context);
+  absl::Status gone = absl::DataLossError(
+      absl::StrFormat("%s: %s", context, status.ToString()));
+  gone.SetPayload(kGone, absl::Cord());
+  return gone;
+}
+
+bool IsGone(const absl::Status& status) {
+  return status.GetPayload(kGone).has_value();
 }
 
 }  // namespace ckptree::kv

@@ -18,6 +18,12 @@ namespace ckptree::kv {
 // `context` says what was being done to what; it starts the message.
 absl::Status ToStatus(const rocksdb::Status& status, std::string_view context);
 
+// The same of a read of the index, where a table that is gone is damage and no
+// missing key. IsGone() knows it: a reader may find another in its place.
+absl::Status ToReadStatus(const rocksdb::Status& status,
+                          std::string_view context);
+bool IsGone(const absl::Status& status);
+
 }  // namespace ckptree::kv
 
 #endif  // CKPTREE_KV_FILES_STATUS_H_

@@ -13,6 +13,8 @@
 // The index is opened first and the journal read then, at least up to where the
 // index is: an index never has what the journal does not.
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -27,6 +29,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "kv/database.h"
 #include "kv/file_system.h"
@@ -301,6 +304,27 @@ bool Database::Impl::LooksAgain() {
   if (!OpenForReading(&ignored).ok()) return false;
   const std::uint64_t now = newest_ordinal.load();
   return std::exchange(looked_again, now) != now;
+}
+
+// A reader that came while nobody wrote keeps few tables open. A writer that
+// came later may have put others in the place of the rest. Beside that one the
+// reader holds all of them. Once for each change of the folder: where nothing
+// has changed a table is lost.
+bool Database::Impl::LooksForTables(const Instance* met) {
+  if (mode != Mode::kRead || AllFar()) return false;
+  // Held over I/O: see Refresh().
+  const absl::MutexLock hold(&refresh_mutex);
+  const absl::StatusOr<std::shared_ptr<Instance>> now = Reading();
+  if (!now.ok()) return false;
+  if (now->get() != met) return true;
+  struct stat found;
+  if (stat(DbDirectory().c_str(), &found) != 0) return false;
+  const std::int64_t changed =
+      absl::ToUnixNanos(absl::TimeFromTimespec(found.st_mtim));
+  if (looked_for_tables == changed) return false;
+  looked_for_tables = changed;
+  OpenReport ignored;
+  return OpenForReading(&ignored).ok();
 }
 
 std::optional<std::string> Database::Impl::BlockInJournal(

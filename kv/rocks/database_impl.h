@@ -65,6 +65,10 @@ struct Database::Impl {
   // database_follow.cc: a block of kChunks could not be read: true where it may
   // be in another place by now, and is to be looked for again.
   bool LooksAgain();
+  // database_follow.cc: a table that `met`, an instance of a reader, had not
+  // opened is gone: true where the one that is read from now may have another
+  // in its place.
+  bool LooksForTables(const Instance* met);
   // What rows are read from, of one moment.
   struct RowView {
     std::shared_ptr<Instance> instance;
@@ -213,6 +217,9 @@ struct Database::Impl {
   std::atomic<std::uint64_t> newest_version = 0;
   // The commit that it had seen when it looked again last.
   std::optional<std::uint64_t> looked_again ABSL_GUARDED_BY(refresh_mutex);
+  // When the folder of the tables had changed last as it was looked at for one
+  // that is gone.
+  std::optional<std::int64_t> looked_for_tables ABSL_GUARDED_BY(refresh_mutex);
   absl::Mutex files_mutex;
   absl::Mutex commit_mutex;
   // Set before `writable` is.

@@ -101,6 +101,16 @@ absl::StatusOr<Value> Database::Read(schema::Space space,
       space == schema::Space::kRecords || space == schema::Space::kSmall;
   if (!rows) impl_->CatchUp(VersionOfKey(key));
   absl::StatusOr<Value> value = ReadOnce(space, key);
+  if (IsGone(value.status())) {
+    // Of the instance before; another thread may have looked
+    // since then.
+    const absl::StatusOr<std::shared_ptr<Instance>> now = impl_->Reading();
+    value = ReadOnce(space, key);
+    if (IsGone(value.status()) && now.ok() &&
+        impl_->LooksForTables(now->get())) {
+      value = ReadOnce(space, key);
+    }
+  }
   if (rows && impl_->ReadRowsFromJournal(value.status())) {
     value = ReadOnce(space, key);
   }
@@ -142,7 +152,7 @@ absl::StatusOr<Value> Database::ReadOnce(schema::Space space,
                                key, &value->pinned);
   if (!status.ok() && !far_status.ok()) return far_status;
   if (status.IsNotFound()) return Missing();
-  if (!status.ok()) return ToStatus(status, "reading");
+  if (!status.ok()) return ToReadStatus(status, "reading");
   return Value(std::move(value));
 }
 
@@ -334,17 +344,19 @@ absl::StatusOr<Iterator> Database::Scan(schema::Space space,
   if (!rows && impl_->AllFar()) return scan_far();
   scan->cursor = CursorOver(view.instance, view.overlay, space, begin, end,
                             readahead_bytes);
-  if (rows) {
+  if (rows || impl_->mode == Mode::kRead) {
     scan->cursor = std::make_unique<MendingCursor>(
         std::move(scan->cursor),
-        [impl = impl_.get(), space, from = std::string(begin),
-         to = std::string(end),
+        [impl = impl_.get(), instance = view.instance.get(), space, rows,
+         from = std::string(begin), to = std::string(end),
          readahead_bytes](const absl::Status& met,
                           std::string_view at) -> std::unique_ptr<Cursor> {
-          const bool other = impl->ReadRowsFromJournal(met);
+          const bool tables = IsGone(met) && impl->LooksForTables(instance);
+          if (!rows && !tables) return nullptr;
+          const bool other = tables || impl->ReadRowsFromJournal(met);
           const absl::StatusOr<Impl::RowView> now = impl->ReadingRows();
           if (!now.ok()) return nullptr;
-          if (space == schema::Space::kSmall) {
+          if (!tables && space == schema::Space::kSmall) {
             // Blocks of arrays are in the index alone: what cannot be read is
             // passed, and missed by whoever reads the leaf.
             return CursorAround(*now->instance, now->overlay, space, at, to);

@@ -61,7 +61,7 @@ class IndexCursor : public Cursor {
     return iterator_->value().ToStringView();
   }
   absl::Status status() const override {
-    return ToStatus(iterator_->status(), "scanning");
+    return ToReadStatus(iterator_->status(), "scanning");
   }
 
  private:

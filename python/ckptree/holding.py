@@ -9,6 +9,7 @@ import weakref
 from ckptree import _engine
 from ckptree.arguments import checked
 from ckptree.closing import Closing, Interrupt, close_behind
+from ckptree.errors import StateError
 from ckptree.handle import follow, with_one_more
 from ckptree.hints import TYPE_CHECKING, cast
 from ckptree.progress import showing
@@ -115,17 +116,23 @@ class Holding(Closing):
         """For flush(), which tells how far saves are."""
         shared = self._shared
         if shared is not None:
-            shared.saves = with_one_more(shared.saves, begun)
+            with shared.noting:
+                shared.saves = with_one_more(shared.saves, begun)
 
-    def _may_be_saving(self, selector: str) -> bool:
-        """True where a save in flight may be the step that `selector` names."""
-        saves = [] if self._shared is None else self._shared.saves
+    def _wait_for(self, selector: str) -> None:
+        """Waits for saves in flight that may be the step that `selector` names,
+        not for those that are begun after that, as another thread may do
+        without end. A rank waits for none: it would wait for other ranks. Nor
+        does a function that the engine calls, for which a save may wait."""
+        shared = self._shared
         number = selector.rpartition("/")[2]
-        return any(
-            not save.done()
-            and (not number.isdecimal() or save.step == int(number))
-            for save in saves
-        )
+        if shared is None or self._ranks or number.startswith("@"):
+            return  # No save overwrites a step that has a tag.
+        if self._engine.forked or _engine.in_function():
+            return  # What is asked next says so.
+        for save in shared.saves:
+            if not number.isdecimal() or save.step == int(number):
+                save.wait_done(None)
 
     def _writing(self, call: str) -> Engine:
         """For what only the process does that writes."""
@@ -163,9 +170,10 @@ class Holding(Closing):
                 self._engine = cast(_engine.Store, closed)
         try:
             last = _close(engine, shared, managed)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, StateError):
             if shared is not None and not engine.closed:
-                # It is as open as before.
+                # It is as open as before: it was interrupted, or is asked by
+                # a function that the engine calls.
                 self._engine, self._shared = engine, shared
                 self._managed = managed
                 open_stores.add(self)
@@ -187,12 +195,15 @@ class Holding(Closing):
                 source=self,
             )
         finally:  # A warning may be an error.
-            try:
-                self._release()
-            except KeyboardInterrupt:
-                # Python drops what is raised here.
-                self._interrupt = Interrupt()
+            if _engine.in_function():  # That saves may wait for.
                 self._close_behind()
+            else:
+                try:
+                    self._release()
+                except KeyboardInterrupt:
+                    # Python drops what is raised here.
+                    self._interrupt = Interrupt()
+                    self._close_behind()
 
     def _close_behind(self) -> None:
         """Closes it on a thread, which the exit of the interpreter waits

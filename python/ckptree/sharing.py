@@ -32,6 +32,7 @@ class Shared:
         self.users = 1
         # On their way; some of them may be done.
         self.saves: list[_engine.SaveHandle] = []
+        self.noting = threading.Lock()  # While one more is put there.
         self._lock = _identity(key)
         self._key = key
         self._options = options

@@ -537,8 +537,7 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
         of a number, that step."""
         selector = selector_text(step)
         engine = self._live()
-        if self._may_be_saving(selector):
-            engine.wait_for_saves()
+        self._wait_for(selector)
         return Step(_engine.restore(engine, selector), selector, self)
 
     def __repr__(self) -> str:
@@ -573,9 +572,10 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
 def open(
     path: str | os.PathLike[str], **options: Unpack[OpenOptions]
 ) -> Store:
-    """A store for reading: no lock, nothing is written, safe beside a live
-    trainer; refresh() shows what it saved since. `path` may be an address,
-    "s3://...": UnavailableError, within about a minute, where nobody answers.
+    """A store for reading: no lock, nothing is written but which steps are open
+    (in the folder `leases`), safe beside a live trainer; refresh() shows what
+    it saved since. `path` may be an address, "s3://...": UnavailableError,
+    within about a minute, where nobody answers.
 
     >>> import ckptree
     >>> ckptree.Store(tmp / "run").close()

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "python/src/in_function.h"
 #include "python/src/interpreter_lock.h"
 
 namespace ckptree::python {
@@ -24,6 +25,14 @@ void Destroy(Opened* opened) {
   }
   const Unlocked unlocked;
   delete opened;
+}
+
+// Whoever closes waits for saves, which may wait for the function.
+absl::Status NotInFunction() {
+  if (!IsInFunction()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "a function that the engine calls closes no store: close it when the "
+      "function has returned");
 }
 
 }  // namespace
@@ -157,14 +166,6 @@ absl::Status OpenStore::Flush(absl::Duration timeout) {
   });
 }
 
-absl::Status OpenStore::WaitForSaves(absl::Duration timeout) {
-  return With([&](Store& store) -> absl::Status {
-    // A rank would wait for others, which may wait for it.
-    if (group_.has_value()) return absl::OkStatus();
-    return store.WaitForSaves(timeout);
-  });
-}
-
 absl::StatusOr<std::shared_ptr<OpenStore::OpenStep>> OpenStore::Keep(
     absl::StatusOr<Step> step) {
   if (!step.ok()) return step.status();
@@ -224,6 +225,8 @@ absl::StatusOr<std::shared_ptr<OpenStore::OpenManager>> OpenStore::Manage(
 
 absl::Status OpenStore::CloseManager(OpenManager& open) {
   if (forked()) return absl::OkStatus();
+  const absl::Status may_close = NotInFunction();
+  if (!may_close.ok()) return may_close;
   absl::ReaderMutexLock lock(&mu_);
   absl::MutexLock manager_lock(&open.mu);
   if (!open.manager.has_value()) return absl::OkStatus();
@@ -264,6 +267,8 @@ void OpenStore::EndRanked() {
 
 absl::Status OpenStore::Close() {
   if (forked()) return absl::OkStatus();
+  const absl::Status may_close = NotInFunction();
+  if (!may_close.ok()) return may_close;
   EndRanked();
   absl::MutexLock lock(&mu_);
   if (store_ == nullptr) return absl::OkStatus();

@@ -108,7 +108,6 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   // As the functions of the store, and of the group.
   absl::Status WaitForRoom(absl::Duration timeout);
   absl::Status Flush(absl::Duration timeout);
-  absl::Status WaitForSaves(absl::Duration timeout);
 
   template <typename Use>
   auto WithManager(OpenManager& open, Use&& use)

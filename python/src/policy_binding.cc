@@ -15,6 +15,7 @@
 #include "ckptree/save_decision.h"
 #include "python/src/bindings.h"
 #include "python/src/errors.h"
+#include "python/src/in_function.h"
 #include "python/src/policy_functions.h"
 #include "python/src/python_function.h"
 
@@ -234,6 +235,7 @@ void BindDecisions(nb::module_& m) {
 
 void BindPolicy(nb::module_& m) {
   m.def("release_functions", &PythonFunction::ReleaseAll);
+  m.def("in_function", &IsInFunction);
   BindPolicies(m);
   BindDecisions(m);
 }

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
+#include "python/src/in_function.h"
 #include "python/src/interpreter_lock.h"
 #include "python/src/release_queue.h"
 
@@ -21,7 +21,6 @@ namespace ckptree::python {
 namespace {
 
 thread_local RaisedHere* innermost = nullptr;
-thread_local int calls = 0;  // That this thread is in.
 
 // Of functions that were dropped where there was no GIL. Never destroyed: the
 // engine's threads may outlive the statics.
@@ -116,8 +115,6 @@ PythonFunction::PythonFunction(nb::callable function)
 
 void PythonFunction::ReleaseAll() { Held::ReleaseAll(); }
 
-bool PythonFunction::IsCalling() { return calls > 0; }
-
 void PythonFunction::Call(
     const std::function<nb::tuple()>& arguments,
     const std::function<void(nb::handle result)>& use) const {
@@ -125,8 +122,7 @@ void PythonFunction::Call(
   const Locked locked;
   const nb::object function = function_->Get();
   if (!function.is_valid()) throw std::runtime_error("the interpreter ends");
-  ++calls;
-  const absl::Cleanup back = [] { --calls; };
+  const InFunction here;
   try {
     const nb::tuple positional = arguments();
     const nb::object result =

@@ -27,9 +27,6 @@ class PythonFunction {
   void Call(const std::function<nanobind::tuple()>& arguments,
             const std::function<void(nanobind::handle result)>& use) const;
 
-  // Whether this thread is in a Call().
-  static bool IsCalling();
-
   // At the exit of the interpreter: lets go of all functions there are; a call
   // throws from then on. A function leads to all that its module names, and so
   // does a policy that holds it to itself, which Python's collector does not

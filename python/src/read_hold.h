@@ -7,7 +7,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "python/src/python_function.h"
+#include "python/src/in_function.h"
 
 namespace ckptree::python {
 
@@ -17,7 +17,7 @@ class ABSL_SCOPED_LOCKABLE ReadHold {
  public:
   explicit ReadHold(absl::Mutex* mu)
       ABSL_SHARED_LOCK_FUNCTION(mu) ABSL_NO_THREAD_SAFETY_ANALYSIS : mu_(mu) {
-    if (!PythonFunction::IsCalling()) {
+    if (!IsInFunction()) {
       mu->ReaderLock();
     } else if (!mu->ReaderTryLock()) {
       mu_ = nullptr;

@@ -379,17 +379,6 @@ void BindStore(nb::module_& m) {
             Check(status);
           },
           nb::arg("timeout").none())
-      .def("wait_for_saves",
-           [](const StorePtr& self) {
-             const absl::Status status = WaitInterruptibly(
-                 absl::InfiniteDuration(), [] { return false; },
-                 [&](absl::Duration moment) {
-                   return self->WaitForSaves(moment);
-                 });
-             self->release_queue()->Drain();
-             DeliverLogs();
-             Check(status);
-           })
       .def(
           "wait_replicated",
           [](const StorePtr& self, std::optional<double> timeout) {

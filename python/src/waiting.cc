@@ -8,6 +8,7 @@
 #include <future>
 
 #include "absl/time/clock.h"
+#include "python/src/in_function.h"
 
 namespace nb = nanobind;
 
@@ -57,6 +58,11 @@ void RunInterruptibly(const std::function<void(Work&)>& work,
                       nb::handle progress,
                       const std::vector<CancelFlag>& flags) {
   Work state;
+  if (IsInFunction()) {
+    WithoutGil([&] { work(state); });
+    if (!progress.is_none()) progress(state.done(), state.total());
+    return;
+  }
   std::future<void> done =
       std::async(std::launch::async, [&work, &state] { work(state); });
   std::optional<nb::python_error> raised;

@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "python/src/in_function.h"
 #include "python/src/interpreter_lock.h"
 #include "python/src/log_thread.h"
 
@@ -97,6 +98,7 @@ void AwaitInterruptibly(
 template <typename Function>
 auto LeaveOnSignal(Function work) -> decltype(work()) {
   using Result = decltype(work());
+  if (IsInFunction()) return WithoutGil(work);
   auto promise = std::make_shared<std::promise<Result>>();
   std::future<Result> result = promise->get_future();
   std::thread([promise, work = std::optional(std::move(work))]() mutable {

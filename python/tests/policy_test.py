@@ -7,6 +7,7 @@ from pathlib import Path
 
 import ckptree
 import numpy as np
+import program
 import pytest
 from ckptree import decisions, policies
 from ckptree.policies import PolicyStep
@@ -324,6 +325,73 @@ def test_functions_judge_on_the_thread_that_saves(store):
     assert numbers(store) == [0, 2, 4, 5]
     with pytest.raises(LookupError, match="step 0"):
         store.preview_policy()
+
+
+CALLS = {
+    "tag": lambda store: store.tag("x", 1),
+    "untag": lambda store: store.untag("there"),
+    "pin": lambda store: store.pin(1),
+    "delete": lambda store: store.delete(1),
+    "fork": lambda store: store.fork(1, "try"),
+    "collect": lambda store: store.collect(),
+    "usage": lambda store: store.usage(),
+    "verify": lambda store: store.verify(),
+    "restore": lambda store: store.restore("latest"),
+    "close": lambda store: store.close(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("ask", ["save", "apply", "preview"])
+def test_a_function_that_calls_its_store_is_told_so(store, call, ask):
+    save(store, 1)
+    store.tag("there", 1)
+    raised = []
+
+    def asks(step):
+        try:
+            CALLS[call](store)
+        except ckptree.StateError as error:
+            raised.append(error)
+        return True
+
+    store.set_policy(ckptree.KeepIf(asks))
+    if ask == "save":
+        store.save(2, {"w": np.ones(3)}).result(timeout=30)
+    elif ask == "apply":
+        store.apply_policy()
+    else:
+        store.preview_policy()
+    assert raised and not store.closed
+    assert [tag.name for tag in store.tags()] == ["there"]
+    assert numbers(store) == ([1, 2] if ask == "save" else [1])
+
+
+def test_a_store_that_goes_in_a_function_is_closed_behind_it(tmp_path):
+    """Python's collector may run there, and the last reference go."""
+    done = program.run(
+        """
+import gc, sys, warnings, ckptree, numpy as np
+warnings.simplefilter("ignore")
+gc.disable()
+
+def collects(step):
+    gc.collect()
+    return True
+
+store = ckptree.Store(sys.argv[1])
+store.set_policy(ckptree.KeepIf(collects))
+handle = store.save(1, {"w": np.ones(3)})
+cycle = [store]
+cycle.append(cycle)
+del store, cycle
+print(handle.result(timeout=60))
+""",
+        tmp_path / "s",
+    )
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    with ckptree.open(tmp_path / "s") as store:
+        assert numbers(store) == [1]
 
 
 def test_another_program_lacks_the_function(tmp_path):

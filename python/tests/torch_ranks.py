@@ -2,6 +2,7 @@
 """Processes of torch.distributed, by gloo, for tests: each runs a function of
 the test file, which says what it found by returning it."""
 
+import multiprocessing
 import os
 import pickle
 from datetime import timedelta
@@ -13,14 +14,24 @@ import torch.multiprocessing
 # A process that waits for one that was killed gives up.
 TIMEOUT = timedelta(seconds=120)
 
+# They are forked from one that has imported what takes each of them 5 s.
+multiprocessing.set_forkserver_preload(
+    ["ckptree.torch.dcp", "pytest", "torch.distributed.checkpoint.state_dict",
+     "torch.distributed.fsdp", "torch.distributed.tensor"]
+)
+
 
 def run(folder, world, body, *arguments):
     """What `body(rank, *arguments)` returned on each of `world` processes;
     "killed" of one that a signal ended. The first exception is raised here."""
     meeting = folder / f"meeting-{len(os.listdir(folder))}"
     meeting.mkdir()
-    started = torch.multiprocessing.spawn(
-        _rank, (world, meeting, body, arguments), nprocs=world, join=False
+    started = torch.multiprocessing.start_processes(
+        _rank,
+        (world, meeting, dict(os.environ), body, arguments),
+        nprocs=world,
+        join=False,
+        start_method="forkserver",
     )
     for process in started.processes:
         process.join()
@@ -37,7 +48,9 @@ def run(folder, world, body, *arguments):
     return found
 
 
-def _rank(rank, world, meeting, body, arguments):
+def _rank(rank, world, meeting, environment, body, arguments):
+    os.environ.clear()  # What it had when the first of all was started.
+    os.environ.update(environment)
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",

@@ -3,7 +3,9 @@
 // A reader that had the store to itself, and a writer that comes later.
 
 #include <cstdint>
+#include <deque>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -110,6 +112,59 @@ TEST_F(LateWriterTest, AStepThatIsOpenStaysReadable) {
   ASSERT_OK(reader.Close());
   EXPECT_THAT(Leases(), IsEmpty());
 }
+
+// A reader keeps few tables open. Those of steps that share records with the
+// one it has open are written again, and the old ones are removed.
+class LateRewriteTest : public LateWriterTest,
+                        public ::testing::WithParamInterface<bool> {};
+
+TEST_P(LateRewriteTest, TablesThatAreWrittenAgainAreFound) {
+  constexpr int kLast = 40;
+  constexpr int kRead = 30;
+  constexpr int kLeaves = 20000;
+  Open();
+  for (int i = kSteps; i <= kLast; ++i) {
+    const Bytes large = RandomBytes(kLarge / 2, static_cast<std::uint64_t>(i));
+    StepBuilder builder = store_->Begin(i);
+    builder.Put("large", Uint8s(large));
+    std::deque<std::int64_t> values;
+    for (int leaf = 0; leaf < kLeaves; ++leaf) {
+      // Half of them change from step to step, and one in a hundred of the
+      // rest: of each step some are needed by those behind it.
+      const bool is_new = leaf % 2 == 0 || leaf % 100 == i % 100;
+      values.push_back(is_new ? i : -leaf);
+      builder.Put("leaf/" + std::to_string(leaf),
+                  {DType::kInt64, {}, &values.back()});
+    }
+    ASSERT_OK(std::move(builder).Commit().WaitCommitted(kLong));
+  }
+  store_.reset();
+  ASSERT_OK_AND_ASSIGN(Store reader, Store::Open(path(), ReadOnly()));
+  ASSERT_OK_AND_ASSIGN(const Step step, reader.OpenStep(AtStep(kRead)));
+  ASSERT_FALSE(reader.Info().following);
+  Open();
+  for (int i = 0; i < kLast; ++i) {
+    if (i != kRead || GetParam()) ASSERT_OK(store_->Delete(i));
+  }
+  ASSERT_OK_AND_ASSIGN(const CollectReport report,
+                       store_->Collect({.min_dead_fraction = 0}));
+  EXPECT_GT(report.files_rewritten, 0u);
+  EXPECT_THAT(report.kept, SizeIs(GetParam() ? 1 : 0));
+  store_.reset();
+  ASSERT_OK_AND_ASSIGN(const std::vector<LeafInfo> leaves, step.Leaves());
+  EXPECT_THAT(leaves, SizeIs(kLeaves + 1));
+  for (int leaf = 0; leaf < kLeaves; ++leaf) {
+    const bool is_new = leaf % 2 == 0 || leaf % 100 == kRead % 100;
+    std::int64_t found = 0;
+    ASSERT_OK(step.Read("leaf/" + std::to_string(leaf),
+                        std::as_writable_bytes(std::span(&found, 1))));
+    ASSERT_EQ(found, is_new ? kRead : -leaf) << leaf;
+  }
+  ASSERT_OK_AND_ASSIGN(const LeafValue large, step.Value("large"));
+  EXPECT_TRUE(large.bytes == RandomBytes(kLarge / 2, kRead));
+}
+
+INSTANTIATE_TEST_SUITE_P(StepIsDeleted, LateRewriteTest, ::testing::Bool());
 
 TEST_F(LateWriterTest, AStepThatIsGoneIsNotOpened) {
   ASSERT_OK_AND_ASSIGN(Store reader, Store::Open(path(), ReadOnly()));

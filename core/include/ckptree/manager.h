@@ -111,7 +111,7 @@ struct SaveArguments {
   bool force = false;
   // Take the place of a step that exists, whatever the decision is; without it
   // `force` makes that kAlreadyExists. Of a step that is not there it says
-  // nothing.
+  // nothing. One that has a tag or a pin is kFailedPrecondition.
   bool overwrite = false;
   // Asked now and then, on the thread of the call, while it waits for earlier
   // saves: true makes it kCancelled, and nothing is saved.

@@ -81,7 +81,8 @@ struct StoreOptions {
   // opening such a directory is kNotFound: a mistyped path makes no new run.
   bool create_if_missing = false;
 
-  // Open for reading: no lock, nothing is written, safe beside a live trainer.
+  // Open for reading: no lock, safe beside a live trainer. Nothing is written
+  // but, in the folder `leases`, a small file that says which steps are open.
   bool read_only = false;
 
   // How long to wait for another process that has the store open for writing,

@@ -152,9 +152,9 @@ struct TagOptions {
 //
 // Writers and readers: one process at a time has a store open for writing; any
 // number of processes, on this host or on others that see the directory, read
-// it at the same time. A reader never changes anything and never waits for the
-// writer. It sees the steps that were committed when it was opened; Refresh()
-// takes it further.
+// it at the same time. A reader changes nothing of what is stored, says in a
+// small file which steps it has open, and never waits for the writer. It sees
+// the steps that were committed when it was opened; Refresh() takes it further.
 //
 // Threads: every call may be made from any thread at any time, but for the
 // destructor, moves and Close(). Callbacks run on threads of the store; they

@@ -265,7 +265,7 @@ def _of_number(
     except TypeError:  # An int of more than 64 bits.
         raise casting.Changed(f"{value!r} is no {NAMES[dtype]}") from None
     there = made.item()
-    if not lossy and there != value and value == value:
+    if not lossy and not casting.is_same(there, value):
         raise casting.Changed(f"from {value!r} to {there!r} ({NAMES[dtype]})")
     return made
 

@@ -74,9 +74,17 @@ def number(value: Any, kind: str, *, lossy: bool) -> Any:
         made = _NUMBERS[kind](part)
     except (OverflowError, ValueError) as error:  # NaN, Inf or 10**400.
         raise Changed(f"{given!r} is no {kind}: {error}") from None
-    if lossy or made == given or (made != made and given != given):
+    if lossy or is_same(made, given):
         return made
     raise Changed(f"from {given!r} to {made!r}")
+
+
+def is_same(made: Any, given: Any) -> bool:
+    """Of two numbers of Python. NaN is no other number than NaN; one that loses
+    its imaginary part is."""
+    if isinstance(given, complex) and not isinstance(made, complex):
+        return given.imag == 0 and is_same(made, given.real)
+    return bool(made == given or (made != made and given != given))
 
 
 def array(value: Any, dtype: np.dtype[Any], *, lossy: bool) -> Array:
@@ -96,7 +104,7 @@ def array(value: Any, dtype: np.dtype[Any], *, lossy: bool) -> Array:
     if type(value) in (bool, int, float, complex):
         # One that has no such type, 2**100, is an object here.
         there = made.item()
-        if there != value and value == value:
+        if not is_same(there, value):
             raise Changed(f"from {value!r} to {there!r} ({dtype.name})")
     elif before.dtype.kind != "O":
         check(before, made, before.dtype.name, dtype.name)

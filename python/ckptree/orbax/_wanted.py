@@ -172,9 +172,12 @@ def of_leaf(leaf: Any, saved: Wanted) -> Wanted:
         )
     if isinstance(leaf, ArrayMetadata):
         dtype = "" if leaf.dtype is None else np.dtype(leaf.dtype).name
-        if leaf.sharding is not None:
+        sharding = leaf.sharding
+        if "jax" not in sys.modules and getattr(sharding, "is_default", False):
+            sharding = None  # JAX is not imported for a device of no choice.
+        if sharding is not None:
             return Wanted(
-                "jax", dtype, tuple(leaf.shape), _of_jax(leaf.sharding)
+                "jax", dtype, tuple(leaf.shape), _of_jax(sharding)
             )
         kind = "jax" if saved.kind == "jax" else "numpy"
         return Wanted(kind, dtype, tuple(leaf.shape), saved.sharding)
@@ -299,9 +302,13 @@ def convert(name: str, value: Any, want: Wanted) -> Any:
 
 def _python(name: str, value: Any, want: Wanted) -> Any:
     plain = value.item() if hasattr(value, "item") else value
-    made = _PYTHON[want.kind](plain)
-    # NaN is no other value than NaN.
-    if not want.convert and made != plain and plain == plain:
+    try:
+        made = _PYTHON[want.kind](plain)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name}: {plain!r} cannot become {want.kind}: {error}"
+        ) from None
+    if not want.convert and not casting.is_same(made, plain):
         raise ValueError(
             f"{name}: {plain!r} cannot become {want.kind} without loss: "
             f"restore it as {type(plain).__name__}, and convert it then"

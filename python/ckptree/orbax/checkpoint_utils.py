@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 import time
@@ -95,9 +96,13 @@ def _args_of(
     if not of_jax and not isinstance(leaf, ArrayMetadata):
         raise ValueError(f"Unsupported type: {type(leaf)} at {name}")
     placed = sharding if sharding is not None else leaf.sharding
+    # A program without JAX, which is not imported for a device of no choice.
+    if jax is None and getattr(placed, "is_default", False):
+        placed = None
     if placed is None:
         return RestoreArgs(restore_type=np.ndarray, dtype=leaf.dtype)
-    assert jax is not None
+    if jax is None:
+        jax = importlib.import_module("jax")
     is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return ArrayRestoreArgs(
         dtype=None if is_key else leaf.dtype,

@@ -68,7 +68,7 @@ def read(path: pathlib.Path) -> Any:
             f"{said_of(error)}"
         ) from error
     most = max(_SMALL, path.stat().st_size)
-    for name, tensor in _tensors_in(state, ""):
+    for name, tensor in _tensors_in(state, "", _Walk(path)):
         size = tensor.numel() * tensor.element_size()
         held = tensor.untyped_storage().nbytes()
         if size > most and size > held:
@@ -97,17 +97,43 @@ def said_of(error: BaseException) -> str:
 _SMALL = 64 << 20
 
 
-def _tensors_in(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
+class _Walk:
+    """Through the dicts, lists and tuples of a file, each once."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._path = path
+        self._inside: set[int] = set()
+        self._seen: set[int] = set()
+
+    def children(self, value: Any, name: str) -> Iterator[tuple[str, Any]]:
+        if id(value) in self._inside:
+            raise UnsupportedError(
+                f"{self._path}: {name or 'what it holds'} contains itself, "
+                "which no tree of a step does"
+            )
+        if id(value) in self._seen:
+            return
+        self._seen.add(id(value))
+        self._inside.add(id(value))
+        if isinstance(value, dict):
+            for key, child in value.items():
+                yield f"{name}/{key}" if name else str(key), child
+        else:
+            for i, child in enumerate(value):
+                yield f"{name}/[{i}]" if name else f"[{i}]", child
+        self._inside.remove(id(value))
+
+
+def _tensors_in(
+    value: Any, name: str, walk: _Walk
+) -> Iterator[tuple[str, torch.Tensor]]:
     """Those of one memory, of dicts, lists and tuples, by their names."""
     if isinstance(value, torch.Tensor):
         if value.layout == torch.strided and not value.is_meta:
             yield name, value
-    elif isinstance(value, dict):
-        for key, child in value.items():
-            yield from _tensors_in(child, f"{name}/{key}" if name else str(key))
-    elif isinstance(value, (list, tuple)):
-        for i, child in enumerate(value):
-            yield from _tensors_in(child, f"{name}/[{i}]" if name else f"[{i}]")
+    elif isinstance(value, (dict, list, tuple)):
+        for below, child in walk.children(value, name):
+            yield from _tensors_in(child, below, walk)
 
 
 def _code_in(path: pathlib.Path) -> list[str]:
@@ -177,5 +203,16 @@ def _others(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     elif kind in (list, tuple, torch.Size):
         for i, child in enumerate(value):
             yield from _others(child, f"{name}/[{i}]" if name else f"[{i}]")
-    elif kind not in _PLAIN and not isinstance(value, np.generic):
+    elif kind not in _PLAIN and not _is_tensor(value):
         yield name, value
+
+
+def _is_tensor(value: Any) -> bool:
+    """Whether it is a scalar of NumPy that a tensor has a type for."""
+    if not isinstance(value, np.generic):
+        return False
+    try:
+        torch.as_tensor(np.asarray(value))
+    except TypeError:
+        return False
+    return True

@@ -21,6 +21,11 @@ class ShardingMetadata:
 
         return from_plain(self._plain)
 
+    @property
+    def is_default(self) -> bool:
+        """Where JAX puts what is put nowhere."""
+        return self._plain.get("device", 0) is None
+
     @staticmethod
     def of(plain: dict[str, Any] | None) -> ShardingMetadata:
         """Of what is kept with a step; None: the default device."""
