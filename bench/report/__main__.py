@@ -7,7 +7,7 @@ import argparse
 import os
 import sys
 import time
-from typing import Iterator, TextIO
+from typing import Any, Iterator, TextIO
 
 import document
 import history
@@ -171,12 +171,10 @@ def _measure(options: argparse.Namespace) -> int:
             quiet.disturbed += [result.case for result in part]
             if len(results) < len(chosen):
                 is_quiet = is_quiet or quiet.look()
+    run = _run(options, programs, quiet)
     if options.json:
-        sys.stdout.write(
-            document.text(_made(options, programs, quiet, results))
-        )
-    made = _made(options, programs, quiet, kept)
-    return _conclude(options, made, results, quiet)
+        sys.stdout.write(document.text(_made(run, results)))
+    return _conclude(options, _made(run, kept), results, quiet)
 
 
 def _parts(
@@ -250,15 +248,15 @@ def _keep(options: argparse.Namespace, made: Document, whole: bool) -> None:
         history.append(_in_tree(options, _HISTORY), history.entry(made))
 
 
-def _made(
-    options: argparse.Namespace,
-    programs: Programs,
-    quiet: Quiet,
-    results: list[Result],
-) -> Document:
+def _run(
+    options: argparse.Namespace, programs: Programs, quiet: Quiet
+) -> dict[str, Any]:
     run = {"machine": machine.machine(options.dir)}
     run |= machine.run(programs.python)
-    run |= {"quick": options.quick, "quiet": quiet.to_json()}
+    return run | {"quick": options.quick, "quiet": quiet.to_json()}
+
+
+def _made(run: dict[str, Any], results: list[Result]) -> Document:
     there = [result for result in results if not result.no_device]
     return document.of_run(run, there)
 

@@ -63,7 +63,7 @@ absl::StatusOr<std::string> StampOf(const std::string& directory) {
       it.disable_recursion_pending();
       continue;
     }
-    if (!it->is_regular_file(error) || it->path().filename() == kv::kLockName) {
+    if (!it->is_regular_file(error) || name == kv::kLockName) {
       continue;
     }
     // Not to be taken for damage.

@@ -102,8 +102,7 @@ absl::StatusOr<Value> Database::Read(schema::Space space,
   if (!rows) impl_->CatchUp(VersionOfKey(key));
   absl::StatusOr<Value> value = ReadOnce(space, key);
   if (IsGone(value.status())) {
-    // Of the instance before; another thread may have looked
-    // since then.
+    // Of the instance before; another thread may have looked since then.
     const absl::StatusOr<std::shared_ptr<Instance>> now = impl_->Reading();
     value = ReadOnce(space, key);
     if (IsGone(value.status()) && now.ok() &&

@@ -11,6 +11,7 @@ import numpy as np
 from ckptree.arrays import casting, dtypes, values
 from ckptree.adapters.protocol import Request
 from ckptree.orbax.metadata import ArrayMetadata, ScalarMetadata, StringMetadata
+from ckptree.orbax.metadata.sharding import wanted_here
 from ckptree.orbax.type_handlers import ArrayRestoreArgs, RestoreArgs
 
 if TYPE_CHECKING:
@@ -172,9 +173,7 @@ def of_leaf(leaf: Any, saved: Wanted) -> Wanted:
         )
     if isinstance(leaf, ArrayMetadata):
         dtype = "" if leaf.dtype is None else np.dtype(leaf.dtype).name
-        sharding = leaf.sharding
-        if "jax" not in sys.modules and getattr(sharding, "is_default", False):
-            sharding = None  # JAX is not imported for a device of no choice.
+        sharding = wanted_here(leaf.sharding)
         if sharding is not None:
             return Wanted(
                 "jax", dtype, tuple(leaf.shape), _of_jax(sharding)

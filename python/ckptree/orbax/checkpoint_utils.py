@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import sys
 import time
@@ -25,6 +24,7 @@ from ckptree.orbax.metadata import (
     StringMetadata,
     tree_of,
 )
+from ckptree.orbax.metadata.sharding import wanted_here
 from ckptree.orbax.type_handlers import ArrayRestoreArgs, RestoreArgs
 
 if TYPE_CHECKING:
@@ -95,14 +95,13 @@ def _args_of(
     )
     if not of_jax and not isinstance(leaf, ArrayMetadata):
         raise ValueError(f"Unsupported type: {type(leaf)} at {name}")
-    placed = sharding if sharding is not None else leaf.sharding
-    # A program without JAX, which is not imported for a device of no choice.
-    if jax is None and getattr(placed, "is_default", False):
-        placed = None
+    placed = wanted_here(sharding if sharding is not None else leaf.sharding)
     if placed is None:
         return RestoreArgs(restore_type=np.ndarray, dtype=leaf.dtype)
     if jax is None:
-        jax = importlib.import_module("jax")
+        import jax as imported
+
+        jax = imported
     is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return ArrayRestoreArgs(
         dtype=None if is_key else leaf.dtype,

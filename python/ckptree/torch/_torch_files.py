@@ -115,13 +115,18 @@ class _Walk:
             return
         self._seen.add(id(value))
         self._inside.add(id(value))
-        if isinstance(value, dict):
-            for key, child in value.items():
-                yield f"{name}/{key}" if name else str(key), child
-        else:
-            for i, child in enumerate(value):
-                yield f"{name}/[{i}]" if name else f"[{i}]", child
+        yield from _below(value, name)
         self._inside.remove(id(value))
+
+
+def _below(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """What a dict, list or tuple holds, by its place."""
+    if isinstance(value, dict):
+        for key, child in value.items():
+            yield f"{name}/{key}" if name else str(key), child
+    else:
+        for i, child in enumerate(value):
+            yield f"{name}/[{i}]" if name else f"[{i}]", child
 
 
 def _tensors_in(
@@ -197,12 +202,9 @@ def _without_numpy(value: Any) -> Any:
 
 def _others(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     kind = type(value)
-    if kind is dict:
-        for key, child in value.items():
-            yield from _others(child, f"{name}/{key}" if name else str(key))
-    elif kind in (list, tuple, torch.Size):
-        for i, child in enumerate(value):
-            yield from _others(child, f"{name}/[{i}]" if name else f"[{i}]")
+    if kind in (dict, list, tuple, torch.Size):
+        for place, child in _below(value, name):
+            yield from _others(child, place)
     elif kind not in _PLAIN and not _is_tensor(value):
         yield name, value
 

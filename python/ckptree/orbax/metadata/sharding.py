@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,6 @@ class ShardingMetadata:
 
         return from_plain(self._plain)
 
-    @property
-    def is_default(self) -> bool:
-        """Where JAX puts what is put nowhere."""
-        return self._plain.get("device", 0) is None
-
     @staticmethod
     def of(plain: dict[str, Any] | None) -> ShardingMetadata:
         """Of what is kept with a step; None: the default device."""
@@ -42,6 +38,15 @@ class ShardingMetadata:
             np.array(sizes), [name for name, _ in plain["axes"]], spec,
             devices=tuple(plain["devices"]),
         )
+
+
+def wanted_here(sharding: Any) -> Any:
+    """`sharding`, but None for the device where JAX puts what is put nowhere in
+    a program that has not imported JAX, which is not imported for that."""
+    if isinstance(sharding, SingleDeviceShardingMetadata):
+        if sharding.device is None and "jax" not in sys.modules:
+            return None
+    return sharding
 
 
 @dataclasses.dataclass
