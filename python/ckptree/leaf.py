@@ -23,14 +23,38 @@ if TYPE_CHECKING:
 _DTYPES: dict[int, np.dtype[Any] | None] = {0: None}
 
 
-class Records(Protocol):
-    """Records of many leaves, which are read at once."""
+class Source(Protocol):
+    """What leaves are read from: one of them, or many whose records are read
+    at once."""
+
+    step: _engine.Step
+    owner: object  # The store, as in Step.
 
     def of(self, number: int) -> dict[str, Any]:
-        """That of one of them."""
+        """The record of one of them."""
 
     def info(self, number: int) -> _engine.LeafInfo:
         """What the tree says of it."""
+
+
+class _One:
+    """A leaf whose record is read alone."""
+
+    __slots__ = ("_info", "owner", "step")
+
+    def __init__(
+        self, step: _engine.Step, info: _engine.LeafInfo, owner: object
+    ) -> None:
+        self.step = step
+        self.owner = owner
+        self._info = info
+
+    def of(self, number: int) -> dict[str, Any]:
+        (fields,) = self.step.details([self._info])
+        return fields
+
+    def info(self, number: int) -> _engine.LeafInfo:
+        return self._info
 
 
 class Leaf:
@@ -53,56 +77,58 @@ class Leaf:
     array([3., 5.])
     """
 
+    # Made by the hundred thousand, and mostly asked for what is set here.
+    __slots__ = (
+        "__weakref__",
+        "_detail",
+        "_dtype",
+        "_made",
+        "_name",
+        "_number",
+        "_shape",
+        "_source",
+    )
+
     def __init__(
         self,
-        step: _engine.Step,
+        source: Source,
         name: str,
         dtype: int,
         shape: tuple[int, ...],
-        info: _engine.LeafInfo | None,
-        records: Records | None,
         number: int,
-        owner: object,
     ) -> None:
-        self._step = step
+        self._source = source
         self._name = name
         self._dtype = dtype
         self._shape = shape
-        self._made = info  # None: `records` makes it when it is asked for.
-        self._detail: LeafDetail | None = None
-        # Where its record is not read alone: those of many, and which it is.
-        self._records = records
-        self._number = number
-        self._owner = owner  # The store, as in Step.
+        self._number = number  # Which one of `source`.
 
     @classmethod
     def _of(
         cls,
         step: _engine.Step,
         info: _engine.LeafInfo,
+        owner: object,
         name: str | None = None,
-        records: Records | None = None,
-        number: int = 0,
-        owner: object = None,
     ) -> Leaf:
         """`name`: where it is not that of `info`."""
         return cls(
-            step,
+            _One(step, info, owner),
             info.name if name is None else name,
             info.dtype,
             info.shape,
-            info,
-            records,
-            number,
-            owner,
+            0,
         )
 
     @property
     def _info(self) -> _engine.LeafInfo:
-        if self._made is None:
-            assert self._records is not None
-            self._made = self._records.info(self._number)
+        if not hasattr(self, "_made"):
+            self._made = self._source.info(self._number)
         return self._made
+
+    @property
+    def _step(self) -> _engine.Step:
+        return self._source.step
 
     @property
     def name(self) -> str:
@@ -171,12 +197,14 @@ class Leaf:
         >>> leaf.dtype
         dtype('float64')
         """
-        number = self._dtype
-        if number not in _DTYPES:
-            from ckptree.arrays import dtypes
+        try:
+            return _DTYPES[self._dtype]
+        except KeyError:
+            pass
+        from ckptree.arrays import dtypes
 
-            _DTYPES[number] = dtypes.to_numpy(number)
-        return _DTYPES[number]
+        made = _DTYPES[self._dtype] = dtypes.to_numpy(self._dtype)
+        return made
 
     @property
     def dtype_name(self) -> str:
@@ -215,12 +243,8 @@ class Leaf:
         >>> leaf.detail.nbytes, leaf.detail.since_step
         (48, 1)
         """
-        if self._detail is None:
-            if self._records is not None:
-                fields = self._records.of(self._number)
-            else:
-                (fields,) = self._step.details([self._info])
-            self._detail = LeafDetail.of(fields)
+        if not hasattr(self, "_detail"):
+            self._detail = LeafDetail.of(self._source.of(self._number))
         return self._detail
 
     @property

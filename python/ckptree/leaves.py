@@ -13,15 +13,19 @@ if TYPE_CHECKING:
     from ckptree import _engine
 
 
-class Records:
-    """Of some leaves of a step, read all at once when the first of them is
-    asked for. For any thread; two of them may both read."""
+class Source:
+    """Some leaves of a step. The records of all are read at once when the
+    first of them is asked for. For any thread; two of them may both read."""
 
     def __init__(
         self,
+        step: _engine.Step,
+        owner: object,
         details: Callable[[], list[dict[str, Any]]],
         info: Callable[[int], _engine.LeafInfo],
     ) -> None:
+        self.step = step
+        self.owner = owner
         self._details = details
         self.info = info
         self._found: list[dict[str, Any]] | None = None
@@ -54,10 +58,10 @@ class Leaves(Sequence[Leaf]):
 
     def __init__(self, engine: _engine.Step, glob: str, owner: object) -> None:
         table = engine.leaf_table(glob)
-        self._engine = engine
-        self._owner = owner  # The store, as in Step.
         self._names, self._dtypes, self._shapes = table.columns()
-        self._records = Records(lambda: engine.details(table), table.info)
+        self._source = Source(
+            engine, owner, lambda: engine.details(table), table.info
+        )
 
     def __len__(self) -> int:
         return len(self._names)
@@ -65,14 +69,11 @@ class Leaves(Sequence[Leaf]):
     def __iter__(self) -> Iterator[Leaf]:
         return map(
             Leaf,
-            repeat(self._engine),
+            repeat(self._source),
             self._names,
             self._dtypes,
             self._shapes,
-            repeat(None),
-            repeat(self._records),
             count(),
-            repeat(self._owner),
         )
 
     @overload
@@ -88,14 +89,11 @@ class Leaves(Sequence[Leaf]):
 
     def _leaf(self, number: int) -> Leaf:
         return Leaf(
-            self._engine,
+            self._source,
             self._names[number],
             self._dtypes[number],
             self._shapes[number],
-            None,
-            self._records,
             number,
-            self._owner,
         )
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from ckptree.errors import NotFoundError, StateError
 from ckptree.garbage import without_collection
 from ckptree.hints import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 from ckptree.leaf import Leaf, small_values
-from ckptree.leaves import Leaves, Records
+from ckptree.leaves import Leaves, Source
 from ckptree.metadata import from_json
 from ckptree.options import RESTORE, RestoreOptions, takes
 from ckptree.records import PartInfo, StatsRow, StepInfo
@@ -182,12 +182,12 @@ class Step(Mapping[str, Leaf]):
         found = self._engine.find(name)
         if found.tie_to is not None:
             tied = self._engine.find(found.tie_to)
-            return Leaf._of(self._engine, tied, name, owner=self._owner)
+            return Leaf._of(self._engine, tied, self._owner, name)
         if not found.is_leaf:
             raise KeyError(
                 f"step {self.step}: {found.name} is a {found.kind}, not a leaf"
             )
-        return Leaf._of(self._engine, found, owner=self._owner)
+        return Leaf._of(self._engine, found, self._owner)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._leaf_names())
@@ -227,10 +227,15 @@ class Step(Mapping[str, Leaf]):
         return Leaves(self._engine, glob, self._owner)
 
     def _described(self, chosen: list[_engine.LeafInfo]) -> list[Leaf]:
-        engine, owner = self._engine, self._owner
-        records = Records(lambda: engine.details(chosen), chosen.__getitem__)
+        engine = self._engine
+        source = Source(
+            engine,
+            self._owner,
+            lambda: engine.details(chosen),
+            chosen.__getitem__,
+        )
         return [
-            Leaf._of(engine, info, None, records, i, owner)
+            Leaf(source, info.name, info.dtype, info.shape, i)
             for i, info in enumerate(chosen)
         ]
 

@@ -172,11 +172,9 @@ def test_packed_elements_are_refused_by_name(store):
 
     class Packed:
         kind, packed, dtype_name, shape = "array", True, "int4", (4,)
-        name = "packed/w"
+        name, dtype = "packed/w", 0
 
-    leaf = ckptree.Leaf(
-        store[1]._engine, "packed/w", 0, (4,), Packed(), None, 0, None
-    )
+    leaf = ckptree.Leaf._of(store[1]._engine, Packed(), None)
     with pytest.raises(NotImplementedError, match="packed/w.*int4"):
         leaf.view()
 
