@@ -481,7 +481,8 @@ std::shared_ptr<const void> Engine::LeaseVersion(std::uint64_t version) {
     absl::MutexLock lock(&mu_);
     if (lease_ == nullptr && !no_lease_) {
       auto made = kv::Lease::Make(directory_, options_.permissions);
-      no_lease_ = !made.ok();
+      // A full disk, or too many open files, may pass.
+      no_lease_ = absl::IsPermissionDenied(made.status());
       if (made.ok()) lease_ = *std::move(made);
     }
     lease = lease_;

@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/fixture.h"
+#include "tests/testutil/no_room.h"
 #include "tests/testutil/status_matchers.h"
 
 namespace ckptree {
@@ -111,6 +112,22 @@ TEST_F(LateWriterTest, AStepThatIsOpenStaysReadable) {
   EXPECT_THAT(report.kept, IsEmpty());
   ASSERT_OK(reader.Close());
   EXPECT_THAT(Leases(), IsEmpty());
+}
+
+// What was opened on a full disk is not held; what comes later is.
+TEST_F(LateWriterTest, ALeaseThatCouldNotBeMadeIsMadeLater) {
+  ASSERT_OK_AND_ASSIGN(Store reader, Store::Open(path(), ReadOnly()));
+  {
+    const testing::NoRoom no_room;
+    ASSERT_OK_AND_ASSIGN(const Step unheld, reader.OpenStep(AtStep(3)));
+    ExpectWhole(unheld);
+    EXPECT_THAT(Leases(), IsEmpty());
+  }
+  ASSERT_OK_AND_ASSIGN(const Step held, reader.OpenStep(AtStep(5)));
+  EXPECT_THAT(Leases(), SizeIs(1));
+  Open();
+  DeleteAndRewrite();
+  ExpectWhole(held);
 }
 
 // A reader keeps few tables open. Those of steps that share records with the

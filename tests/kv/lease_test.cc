@@ -4,8 +4,6 @@
 
 #include "kv/lease.h"
 
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +17,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testutil/no_room.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/testutil/temp_dir.h"
 
@@ -26,25 +25,11 @@ namespace ckptree::kv {
 namespace {
 
 using ::ckptree::testing::IsOk;
+using ::ckptree::testing::NoRoom;
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::Pair;
-
-// No file grows while it lives.
-class NoRoom {
- public:
-  NoRoom() {
-    signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before_);
-    struct rlimit none = before_;
-    none.rlim_cur = 0;
-    setrlimit(RLIMIT_FSIZE, &none);
-  }
-  ~NoRoom() { setrlimit(RLIMIT_FSIZE, &before_); }
-
- private:
-  struct rlimit before_ {};
-};
 
 class LeaseTest : public ::testing::Test {
  protected:
@@ -76,6 +61,16 @@ TEST_F(LeaseTest, WhatCouldNotBeWrittenIsNotHeld) {
               ElementsAre(Pair(7, ::testing::_), Pair(8, ::testing::_)));
   lease->Drop(7);
   EXPECT_THAT(*LeasedVersions(Store()), ElementsAre(Pair(8, ::testing::_)));
+}
+
+// It would hold all versions, and stay.
+TEST_F(LeaseTest, OneThatCannotBeWrittenIsNotMade) {
+  {
+    const NoRoom no_room;
+    EXPECT_THAT(Lease::Make(Store()).status(), Not(IsOk()));
+  }
+  EXPECT_THAT(*LeasedVersions(Store()), IsEmpty());
+  EXPECT_EQ(TheLease(), "none");
 }
 
 TEST_F(LeaseTest, AForkedChildLeavesItAsItIs) {
