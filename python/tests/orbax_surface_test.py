@@ -164,3 +164,30 @@ else:
     subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "run")], check=True
     )
+
+
+def test_what_jax_saved_is_asked_for_without_jax(tmp_path):
+    import ckptree.orbax as ocp
+    import jax.numpy as jnp
+
+    path = tmp_path / "run"
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(path, {"w": jnp.arange(3.0)})
+    program = """
+import sys
+import ckptree.orbax as ocp
+import numpy as np
+
+with ocp.PyTreeCheckpointer() as checkpointer:
+    described = checkpointer.metadata(sys.argv[1]).item_metadata.tree
+    args = ocp.checkpoint_utils.construct_restore_args(described)
+    assert args["w"].restore_type is np.ndarray, args
+    by_args = checkpointer.restore(sys.argv[1], restore_args=args)
+with ocp.StandardCheckpointer() as checkpointer:
+    by_template = checkpointer.restore(sys.argv[1], described)
+for found in (by_args, by_template):
+    assert type(found["w"]) is np.ndarray
+    assert found["w"].tolist() == [0, 1, 2]
+assert "jax" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program, str(path)], check=True)

@@ -321,6 +321,19 @@ def test_names_that_no_step_can_have(store, tmp_path):
     assert len(store) == 0
 
 
+def test_a_list_that_contains_itself(store, tmp_path):
+    ring = [torch.ones(2)]
+    ring.append({"again": ring})
+    torch.save({"m": {"ring": ring}}, tmp_path / "m-1.pt")
+    with pytest.raises(ckptree.UnsupportedError, match="m/ring.* itself"):
+        import_checkpoint(store, tmp_path / "m-1.pt")
+    assert len(store) == 0
+    shared = [torch.ones(2)]
+    torch.save({"a": shared, "b": shared}, tmp_path / "m-1.pt")
+    import_checkpoint(store, tmp_path / "m-1.pt")
+    assert store[1]["a/[0]"].shape == store[1]["b/[0]"].shape == (2,)
+
+
 def test_what_no_file_can_hold_is_named(store, tmp_path):
     state = {
         "m": {"w": torch.ones(2), "a.b": torch.ones(1)},

@@ -406,6 +406,14 @@ def test_numbers_of_numpy_are_read_by_torch_alone(tmp_path):
     assert found["list"] == [1.5, (7, 2)]
 
 
+def test_a_scalar_of_a_type_that_is_not_of_numpy(store, tmp_path):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    store.save(1, {"x": ml_dtypes.bfloat16(1.5), "w": torch.ones(1)}).result()
+    with pytest.raises(ValueError, match="x: a ml_dtypes.bfloat16 "):
+        export_checkpoint(store, tmp_path / "x.pt")
+    assert not (tmp_path / "x.pt").exists()
+
+
 def test_a_state_dict_names_the_items(tmp_path):
     state = torch.nn.Linear(3, 2).state_dict()
     torch.save(state, tmp_path / "lin.pt")
