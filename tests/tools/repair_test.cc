@@ -377,5 +377,24 @@ TEST_F(RepairTest, ThePlanMustStillBeTrue) {
   EXPECT_THAT(Siblings(), IsEmpty());
 }
 
+// What readers write does not make it another store.
+TEST_F(RepairTest, AReaderMayComeBetweenThePlanAndTheRepair) {
+  FlipByte(NewestChunks(), fs::file_size(NewestChunks()) / 2);
+  RepairOptions options;
+  options.execute = true;
+  options.confirm = [&](const RepairReport&) {
+    StoreOptions reading = Quiet();
+    reading.read_only = true;
+    const auto reader = Store::Open(source_, reading);
+    EXPECT_OK(reader.status());
+    if (!reader.ok()) return false;
+    EXPECT_OK(reader->OpenStep(10).status());
+    EXPECT_TRUE(fs::exists(source_ + "/leases"));
+    return true;
+  };
+  ASSERT_OK_AND_ASSIGN(const RepairReport report, Repair(source_, options));
+  EXPECT_TRUE(report.done);
+}
+
 }  // namespace
 }  // namespace ckptree
