@@ -120,6 +120,22 @@ def test_a_field_that_was_added(ocp, flax_modules, tmp_path):
     same_params(found, old)
 
 
+def test_a_key_of_jax_beside_a_field_that_was_added(tmp_path):
+    from ckptree.flax import checkpoints
+
+    old = {"key": jax.random.key(1), "w": jnp.ones(2)}
+    checkpoints.save_checkpoint(str(tmp_path), old, step=4)
+    wider = {"key": jax.random.key(2), "w": jnp.zeros(2), "new": np.arange(3)}
+    with pytest.warns(UserWarning, match="template's values stay"):
+        found = checkpoints.restore_checkpoint(
+            str(tmp_path), target=wider, orbax_transforms={}
+        )
+    assert found["key"].dtype == old["key"].dtype
+    for tree in (found, old):
+        tree["key"] = jax.random.key_data(tree["key"])
+    assert_same(found, {**old, "new": np.arange(3)})
+
+
 @pytest.mark.parametrize("by_orbax", [True, False])
 def test_a_raw_state_that_is_changed(flax_modules, tmp_path, by_orbax):
     checkpoints, _ = flax_modules

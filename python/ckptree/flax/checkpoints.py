@@ -266,8 +266,9 @@ def restore_checkpoint(
     """The latest step, or `step`, in the containers of `target`; None: dicts,
     lists too, by their places as str. Shapes are those that were saved. Where
     `target` has arrays of JAX with a sharding, theirs is taken, and arrays come
-    back in the element types of `target`, rounded where these are smaller;
-    else, and where Flax is told not to save by Orbax, as they were saved.
+    back in the element types of `target`, as astype() makes them (300 as int8
+    is 44); else, and where Flax is told not to save by Orbax, as they were
+    saved.
 
     `ckpt_dir`: a directory, or a name that save_checkpoint() returned. Where
     there is no checkpoint `target` is returned, with a warning. Waits for what

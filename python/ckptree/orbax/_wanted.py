@@ -242,11 +242,17 @@ def request(info: _engine.LeafInfo, want: Wanted) -> Request:
 def converted(name: str, value: Any, args: RestoreArgs) -> Any:
     """A value that was read as RestoreArgs ask for it."""
     jax = sys.modules.get("jax")
-    of_jax = jax is not None and isinstance(value, jax.Array)
-    saved = (
-        Wanted("jax", sharding=value.sharding) if of_jax else Wanted("saved")
-    )
-    return convert(name, value, of_args(args, saved))
+    if jax is None or not isinstance(value, jax.Array):
+        return convert(name, value, of_args(args, Wanted("saved")))
+    is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+    saved = Wanted("jax", sharding=value.sharding, prng=is_key)
+    want = of_args(args, saved)
+    if not is_key:
+        return convert(name, value, want)
+    fits = want.shape in (None, value.shape)
+    if want.kind != "jax" or want.dtype or not fits:
+        raise ValueError(f"{name}: {value.aval} cannot become {want}")
+    return jax.device_put(value, want.sharding)
 
 
 # Exponents of the largest numbers of floating types: none becomes Inf in a type
