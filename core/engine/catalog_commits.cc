@@ -70,18 +70,23 @@ absl::Status CatalogCommits::Delete(const std::vector<StepSelector>& steps,
   std::map<std::uint64_t, StepRecordPtr> records;  // By version: each once.
   for (const StepSelector& step : steps) {
     CKPTREE_ASSIGN_OR_RETURN(StepRecordPtr record, catalog_.Resolve(step));
-    const std::vector<std::string> tags = catalog_.TagsOf(record->version);
-    // That it is pinned is said below.
-    if (!tags.empty() && !options.tagged &&
-        !catalog_.IsPinned(record->version)) {
-      return absl::FailedPreconditionError(
-          absl::StrFormat("step %s is tagged '%s'; untag it first, or delete "
-                          "it with the option `tagged`",
-                          catalog_.NameOf(*record), tags.front()));
-    }
+    CKPTREE_RETURN_IF_ERROR(CheckTags(*record, options));
     records.emplace(record->version, std::move(record));
   }
   return Remove(records);
+}
+
+absl::Status CatalogCommits::CheckTags(const schema::StepRecord& record,
+                                       const DeleteOptions& options) const {
+  const std::vector<std::string> tags = catalog_.TagsOf(record.version);
+  // That it is pinned is said by who removes it.
+  if (tags.empty() || options.tagged || catalog_.IsPinned(record.version)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrFormat("step %s is tagged '%s'; untag it first, or delete it "
+                      "with the option `tagged`",
+                      catalog_.NameOf(record), tags.front()));
 }
 
 absl::Status CatalogCommits::Remove(
@@ -236,6 +241,7 @@ absl::Status CatalogCommits::AddBranch(schema::BranchRecord branch,
 }
 
 absl::Status CatalogCommits::DropBranch(std::string_view name,
+                                        const DeleteOptions& options,
                                         std::int64_t created_ns) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   absl::MutexLock commit_lock(&mu_);
@@ -258,6 +264,7 @@ absl::Status CatalogCommits::DropBranch(std::string_view name,
   request.preconditions.push_back(std::move(branch_row));
   const std::vector<StepRecordPtr> steps = catalog_.Steps(number);
   for (const StepRecordPtr& record : steps) {
+    CKPTREE_RETURN_IF_ERROR(CheckTags(*record, options));
     CKPTREE_RETURN_IF_ERROR(RemoveStep(database_, catalog_, *record, &request));
   }
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));

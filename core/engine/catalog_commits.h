@@ -48,7 +48,8 @@ class CatalogCommits {
   absl::Status Fork(const StepSelector& step, std::string_view name);
   // `created_ns`: only where it is that one, and not another of the same name;
   // 0: whichever.
-  absl::Status DropBranch(std::string_view name, std::int64_t created_ns = 0);
+  absl::Status DropBranch(std::string_view name, const DeleteOptions& options,
+                          std::int64_t created_ns = 0);
   // A branch as it was in another store: it goes on from version `tip` of this
   // one, or from nothing (0), whatever it came from once. kAlreadyExists.
   absl::Status AdoptBranch(schema::BranchRecord branch);
@@ -66,6 +67,9 @@ class CatalogCommits {
  private:
   absl::Status AddBranch(schema::BranchRecord branch, kv::CommitRequest request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // kFailedPrecondition: it has a tag that does not go with it.
+  absl::Status CheckTags(const schema::StepRecord& record,
+                         const DeleteOptions& options) const;
 
   const CommitContext context_;
   kv::Database& database_;

@@ -543,7 +543,8 @@ absl::Status Engine::Close() {
   absl::Status status;
   if (writer_ != nullptr) {
     writer_->Refuse();
-    status.Update(writer_->WaitIdle(absl::InfiniteDuration()));
+    status.Update(
+        writer_->WaitFor(writer_->submitted(), absl::InfiniteDuration()));
     status.Update(writer_->TakeUnseenFailure(/*only_dropped=*/false));
     writer_->Stop();
   }

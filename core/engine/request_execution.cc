@@ -99,7 +99,8 @@ absl::Status Execute(const RequestContext& context,
     case Kind::kFork:
       return commits.Fork(RequestedSelector(request.steps[0]), request.name);
     case Kind::kDropBranch:
-      return commits.DropBranch(request.name, request.created_ns);
+      return commits.DropBranch(request.name, {.tagged = request.tagged},
+                                request.created_ns);
     case Kind::kSetPolicy: {
       CKPTREE_ASSIGN_OR_RETURN(const Preservation policy,
                                RequestedPolicy(request.policy));

@@ -215,8 +215,9 @@ absl::Status Store::Fork(const StepSelector& step, std::string_view branch) {
   return engine()->commits().Fork(step, branch);
 }
 
-absl::Status Store::DropBranch(std::string_view branch) {
-  return engine()->commits().DropBranch(branch);
+absl::Status Store::DropBranch(std::string_view branch,
+                               const DeleteOptions& options) {
+  return engine()->commits().DropBranch(branch, options);
 }
 
 absl::StatusOr<std::vector<BranchInfo>> Store::Branches() const {
@@ -340,9 +341,13 @@ absl::Status Store::WaitForRoom(absl::Duration timeout) {
   return engine()->writer()->WaitForRoom(timeout);
 }
 
-absl::Status Store::Flush(absl::Duration timeout) {
+std::uint64_t Store::SavesBegun() const {
+  return engine()->writer() == nullptr ? 0 : engine()->writer()->submitted();
+}
+
+absl::Status Store::Flush(std::uint64_t saves, absl::Duration timeout) {
   CKPTREE_RETURN_IF_ERROR(engine()->CheckWritable());
-  CKPTREE_RETURN_IF_ERROR(engine()->writer()->WaitIdle(timeout));
+  CKPTREE_RETURN_IF_ERROR(engine()->writer()->WaitFor(saves, timeout));
   return engine()->writer()->TakeUnseenFailure(/*only_dropped=*/false);
 }
 
@@ -352,7 +357,7 @@ absl::Status Store::WaitForSaves(absl::Duration timeout) const {
       internal::EngineThread::IsOf(&engine()->database())) {
     return absl::OkStatus();
   }
-  return engine()->writer()->WaitIdle(timeout);
+  return engine()->writer()->WaitFor(SavesBegun(), timeout);
 }
 
 absl::Status Store::WaitReplicated(absl::Duration timeout) {

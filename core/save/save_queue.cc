@@ -48,12 +48,16 @@ void StepWriter::Fail(const std::shared_ptr<Save>& save, const absl::Status&) {
   ++stats_.saves_failed;
 }
 
-absl::Status StepWriter::WaitIdle(absl::Duration timeout) {
+std::uint64_t StepWriter::submitted() const {
   absl::MutexLock lock(&mu_);
-  const std::uint64_t last = submitted_;
+  return submitted_;
+}
+
+absl::Status StepWriter::WaitFor(std::uint64_t saves, absl::Duration timeout) {
+  absl::MutexLock lock(&mu_);
   if (timeout > absl::ZeroDuration()) Hurry();
-  const auto done = [this, last]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-    return ended_ >= last;
+  const auto done = [this, saves]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return ended_ >= saves;
   };
   if (!mu_.AwaitWithTimeout(absl::Condition(&done), timeout)) {
     return absl::DeadlineExceededError("saves are still in flight; they go on");

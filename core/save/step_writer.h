@@ -98,8 +98,9 @@ class StepWriter : public SaveSink {
   // Waits for the saves there are and ends the threads. REQUIRES: Refuse().
   void Stop();
 
-  // Until every save submitted before has ended.
-  absl::Status WaitIdle(absl::Duration timeout);
+  std::uint64_t submitted() const;
+  // Until the first `saves` that were submitted have ended.
+  absl::Status WaitFor(std::uint64_t saves, absl::Duration timeout);
 
   // Saves that are not over, in the order of their commits. What is missing
   // here and did not fail is in the catalog.

@@ -154,15 +154,16 @@ class Catalog(Holding):
         """
         self._writing("fork").fork(selector_text(step), branch)
 
-    def drop_branch(self, branch: str) -> None:
-        """Deletes the branch with all its steps.
+    def drop_branch(self, branch: str, *, tagged: bool = False) -> None:
+        """Deletes the branch with all its steps. StateError, and nothing is
+        deleted, where one of them is pinned, or, without `tagged`, has a tag.
 
         >>> store.fork(100, "colder")
         >>> store.drop_branch("colder")
         >>> len(store.branches())
         1
         """
-        self._writing("drop_branch").drop_branch(branch)
+        self._writing("drop_branch").drop_branch(branch, tagged)
 
     def branches(self) -> Table[BranchInfo]:
         """The main branch first.

@@ -98,7 +98,13 @@ class Holding(Closing):
         """
         with showing(progress, "flush") as meter:
             saves = [] if self._shared is None else self._shared.saves
-            follow(self._engine.flush, timeout, saves, meter)
+            begun = self._engine.saves_begun()
+            follow(
+                lambda left: self._engine.flush(left, begun),
+                timeout,
+                saves,
+                meter,
+            )
 
     def wait_replicated(self, timeout: float | None = None) -> None:
         """Waits until every commit before this call is in the remote, those

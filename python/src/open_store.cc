@@ -148,14 +148,22 @@ absl::Status OpenStore::WaitForRoom(absl::Duration timeout) {
   });
 }
 
-absl::Status OpenStore::Flush(absl::Duration timeout) {
+std::uint64_t OpenStore::SavesBegun() {
+  return With([&](Store& store) -> absl::StatusOr<std::uint64_t> {
+           if (!group_.has_value()) return store.SavesBegun();
+           absl::MutexLock lock(&count_->mu);
+           return count_->begun;
+         })
+      .value_or(0);
+}
+
+absl::Status OpenStore::Flush(std::uint64_t saves, absl::Duration timeout) {
   return With([&](Store& store) -> absl::Status {
-    if (!group_.has_value()) return store.Flush(timeout);
+    if (!group_.has_value()) return store.Flush(saves, timeout);
     {
       absl::MutexLock lock(&count_->mu);
-      const std::uint64_t last = count_->begun;
-      const auto over = [this, last]() ABSL_SHARED_LOCKS_REQUIRED(count_->mu) {
-        return count_->ended >= last;
+      const auto over = [this, saves]() ABSL_SHARED_LOCKS_REQUIRED(count_->mu) {
+        return count_->ended >= saves;
       };
       if (!count_->mu.AwaitWithTimeout(absl::Condition(&over), timeout)) {
         return absl::DeadlineExceededError(

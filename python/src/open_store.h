@@ -107,7 +107,10 @@ class OpenStore : public std::enable_shared_from_this<OpenStore> {
   void Begun(SaveHandle save);
   // As the functions of the store, and of the group.
   absl::Status WaitForRoom(absl::Duration timeout);
-  absl::Status Flush(absl::Duration timeout);
+  // Of the first `saves` of SavesBegun(), and not of those that others begin
+  // while it is waited a moment at a time.
+  absl::Status Flush(std::uint64_t saves, absl::Duration timeout);
+  std::uint64_t SavesBegun();
 
   template <typename Use>
   auto WithManager(OpenManager& open, Use&& use)

@@ -161,11 +161,12 @@ void Close(const StorePtr& store) {
                             .value_or(false);
                       });
   // First without the store's lock: readers go on, and Ctrl-C works.
+  const std::uint64_t saves = WithoutGil([&] { return store->SavesBegun(); });
   absl::Status status = WaitInterruptibly(
       absl::InfiniteDuration(), [] { return false; },
       [&](absl::Duration moment) {
         store->EndRanked();
-        return writes ? store->Flush(moment) : absl::OkStatus();
+        return writes ? store->Flush(saves, moment) : absl::OkStatus();
       });
   if (store->has_remote()) {
     RunInterruptibly([&](Work&) { status.Update(store->Close()); }, nb::none(),
@@ -269,10 +270,12 @@ void BindChanges(nb::class_<OpenStore>& store) {
           nb::arg("step"), nb::arg("branch"))
       .def(
           "drop_branch",
-          [](const StorePtr& self, const std::string& branch) {
-            Change(self, [branch](Store& s) { return s.DropBranch(branch); });
+          [](const StorePtr& self, const std::string& branch, bool tagged) {
+            Change(self, [branch, tagged](Store& s) {
+              return s.DropBranch(branch, {.tagged = tagged});
+            });
           },
-          nb::arg("branch"))
+          nb::arg("branch"), nb::arg("tagged"))
       .def(
           "collect",
           [](const StorePtr& self, double min_dead_fraction,
@@ -366,19 +369,38 @@ void BindQuestions(nb::class_<OpenStore>& store) {
 }  // namespace
 
 void BindStore(nb::module_& m) {
+  m.def(
+      "remove_store",
+      [](const std::string& directory, std::size_t most_steps) {
+        // What holds much takes long: Ctrl-C leaves it to its thread.
+        Check(LeaveOnSignal([directory, most_steps] {
+          return RemoveStore(directory, most_steps);
+        }));
+      },
+      nb::arg("directory"), nb::arg("most_steps"));
   nb::class_<OpenStore> store(m, "Store", "A store that is open.");
   store
+      .def("saves_begun",
+           [](const StorePtr& self) {
+             return WithoutGil([&] { return self->SavesBegun(); });
+           })
       .def(
           "flush",
-          [](const StorePtr& self, std::optional<double> timeout) {
+          [](const StorePtr& self, std::optional<double> timeout,
+             std::optional<std::uint64_t> saves) {
+            if (!saves.has_value()) {
+              saves = WithoutGil([&] { return self->SavesBegun(); });
+            }
             const absl::Status status = WaitInterruptibly(
                 ToDuration(timeout), [] { return false; },
-                [&](absl::Duration moment) { return self->Flush(moment); });
+                [&](absl::Duration moment) {
+                  return self->Flush(*saves, moment);
+                });
             self->release_queue()->Drain();
             DeliverLogs();
             Check(status);
           },
-          nb::arg("timeout").none())
+          nb::arg("timeout").none(), nb::arg("saves").none() = nb::none())
       .def(
           "wait_replicated",
           [](const StorePtr& self, std::optional<double> timeout) {

@@ -41,7 +41,7 @@ ROOMS = {
         r"history|leaf|leaves|step|view",
         "ground arrays adapters records restoring"),
     "stores": (
-        r"catalog|comparing|handle|holding|manager|manager_reading|sharing|"
+        r"catalog|comparing|handle|holding|manager|manager_reading|removing|sharing|"
         r"store|upkeep",
         "ground arrays rules ranks records restoring reading"),
     "face": (r"", "ground ranks records reading stores"),

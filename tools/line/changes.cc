@@ -311,12 +311,15 @@ absl::Status Changes::Fork(const StepInfo& step, const std::string& name) {
   return Make(change).status();
 }
 
-absl::Status Changes::DropBranch(const BranchInfo& branch) {
+absl::Status Changes::DropBranch(const BranchInfo& branch, bool tagged) {
   Change change;
   change.request = RequestOf(RequestKind::kDropBranch);
   change.request.name = branch.name;
   change.request.created_ns = absl::ToUnixNanos(branch.created);
-  change.act = [&](Store* store) { return store->DropBranch(branch.name); };
+  change.request.tagged = tagged;
+  change.act = [&](Store* store) {
+    return store->DropBranch(branch.name, {.tagged = tagged});
+  };
   change.is_done = [&](Store* store) -> absl::StatusOr<bool> {
     const auto now = FindBranch(store, branch.name);
     if (!now.ok()) return now.status();

@@ -46,7 +46,7 @@ class Changes {
   absl::Status Pin(const std::vector<StepInfo>& steps, bool pinned);
   absl::Status Delete(const std::vector<StepInfo>& steps, bool tagged);
   absl::Status Fork(const StepInfo& step, const std::string& name);
-  absl::Status DropBranch(const BranchInfo& branch);
+  absl::Status DropBranch(const BranchInfo& branch, bool tagged);
   absl::Status SetPolicy(const Preservation& policy, const std::string& branch);
   absl::StatusOr<std::vector<std::int64_t>> ApplyPolicy(
       const std::string& branch);

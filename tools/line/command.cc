@@ -81,6 +81,7 @@ constexpr FlagSpec kRmFlags[] = {
 constexpr FlagSpec kForkFlags[] = {
     {"branch", 'b', "NAME", "the new branch"},
     {"drop", 0, "NAME", "remove this branch with all its steps"},
+    {"tagged", 0, "", "with --drop: tagged steps, too, and their tags"},
     {"dry-run", 0, "", "only say what --drop would remove"},
     {"yes", 'y', "", "do not ask"},
     {"timeout", 0, "SECONDS", "that a trainer has to answer (10)"},

@@ -19,6 +19,7 @@
 #include "tools/output/failure.h"
 #include "tools/output/quantity.h"
 #include "tools/verbs/freeing.h"
+#include "tools/verbs/removable.h"
 
 namespace ckptree::tools {
 namespace {
@@ -138,19 +139,16 @@ absl::StatusOr<int> DropBranch(Session& session, const std::string& name) {
   if (!steps.ok()) return steps.status();
   const absl::StatusOr<BranchInfo> branch = FindBranch(changes.store(), name);
   if (!branch.ok()) return branch.status();
-  for (const StepInfo& info : *steps) {
-    if (!info.pinned) continue;
-    const std::string step = StepText(info.branch, info.step);
-    return WithHint(
-        absl::FailedPreconditionError(
-            absl::StrFormat("step %s is pinned; nothing was removed", step)),
-        absl::StrFormat("`ckptree pin --delete %s` unpins it", step));
+  if (absl::Status status = CheckMayGo(session.arguments(), *steps);
+      !status.ok()) {
+    return status;
   }
   const std::string what =
       steps->empty()
           ? absl::StrFormat("branch %s, which has no step", name)
-          : absl::StrFormat("branch %s and its %s", name,
-                            CountText(steps->size(), "step", "steps"));
+          : absl::StrFormat("branch %s and its %s%s", name,
+                            CountText(steps->size(), "step", "steps"),
+                            TagsText(*steps));
   if (dry_run) {
     const absl::StatusOr<std::string> freed =
         WouldFreeText(changes.store(), name);
@@ -162,7 +160,9 @@ absl::StatusOr<int> DropBranch(Session& session, const std::string& name) {
     session.Note("nothing was removed");
     return kExitNegative;
   }
-  if (absl::Status status = changes.DropBranch(*branch); !status.ok()) {
+  if (absl::Status status =
+          changes.DropBranch(*branch, session.arguments().Has("tagged"));
+      !status.ok()) {
     return status;
   }
   session.out().Write("removed " + what + "\n");

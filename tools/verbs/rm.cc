@@ -8,27 +8,16 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "tools/line/changes.h"
 #include "tools/line/command.h"
 #include "tools/line/step_range.h"
 #include "tools/output/failure.h"
 #include "tools/output/quantity.h"
 #include "tools/verbs/freeing.h"
+#include "tools/verbs/removable.h"
 
 namespace ckptree::tools {
 namespace {
-
-// " and the tags @a, @b"; empty where none of the steps has one.
-std::string TagsText(const std::vector<StepInfo>& steps) {
-  std::vector<std::string> tags;
-  for (const StepInfo& info : steps) {
-    for (const std::string& tag : info.tags) tags.push_back("@" + tag);
-  }
-  if (tags.empty()) return "";
-  return absl::StrFormat(" and the %s %s", tags.size() == 1 ? "tag" : "tags",
-                         absl::StrJoin(tags, ", "));
-}
 
 std::string NamesText(const std::vector<StepInfo>& steps) {
   std::vector<std::string> names;
@@ -37,30 +26,6 @@ std::string NamesText(const std::vector<StepInfo>& steps) {
     names.push_back(StepText(info.branch, info.step));
   }
   return StepsText(names);
-}
-
-// Nothing is removed where one of them is to stay.
-absl::Status CheckMayGo(const Session& session,
-                        const std::vector<StepInfo>& steps) {
-  for (const StepInfo& info : steps) {
-    const std::string name = StepText(info.branch, info.step);
-    if (info.pinned) {
-      return WithHint(
-          absl::FailedPreconditionError(
-              absl::StrFormat("step %s is pinned; nothing was removed", name)),
-          absl::StrFormat("`ckptree pin --delete %s` unpins it", name));
-    }
-    if (!info.tags.empty() && !session.arguments().Has("tagged")) {
-      return WithHint(
-          absl::FailedPreconditionError(
-              absl::StrFormat("step %s is tagged @%s; nothing was removed",
-                              name, info.tags.front())),
-          absl::StrFormat("--tagged removes it and its tags; `ckptree tag "
-                          "--delete %s` takes the tag away",
-                          info.tags.front()));
-    }
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -86,7 +51,8 @@ absl::StatusOr<int> RunRm(Session& session) {
   const absl::StatusOr<std::vector<StepInfo>> steps =
       FindAllSteps(session, session.words());
   if (!steps.ok()) return steps.status();
-  if (absl::Status status = CheckMayGo(session, *steps); !status.ok()) {
+  if (absl::Status status = CheckMayGo(session.arguments(), *steps);
+      !status.ok()) {
     return status;
   }
   if (asks && !steps->empty()) {

@@ -48,6 +48,7 @@
 #include "ckptree/preservation.h"   // IWYU pragma: export
 #include "ckptree/ranks.h"          // IWYU pragma: export
 #include "ckptree/recover.h"        // IWYU pragma: export
+#include "ckptree/remove.h"         // IWYU pragma: export
 #include "ckptree/repair.h"         // IWYU pragma: export
 #include "ckptree/save.h"           // IWYU pragma: export
 #include "ckptree/save_decision.h"  // IWYU pragma: export

@@ -222,7 +222,14 @@ class CKPTREE_EXPORT Store {
   // Waits until every save that was committed to before this call is over;
   // returns the first failure that nobody asked for. kDeadlineExceeded: the
   // saves go on.
-  absl::Status Flush(absl::Duration timeout = absl::InfiniteDuration());
+  absl::Status Flush(absl::Duration timeout = absl::InfiniteDuration()) {
+    return Flush(SavesBegun(), timeout);
+  }
+  // The same a moment at a time: of the first `saves` that were committed to,
+  // and not of those that others begin in between.
+  absl::Status Flush(std::uint64_t saves, absl::Duration timeout);
+  // How many saves were committed to since the store was opened.
+  std::uint64_t SavesBegun() const;
 
   // As Flush(), and leaves failures to those who ask for them. OK at once in a
   // store that only reads, and in a function that a save calls, which would
@@ -320,8 +327,10 @@ class CKPTREE_EXPORT Store {
     return Fork(AtStep(step), branch);
   }
   // Deletes a branch with all its steps. kFailedPrecondition where one of them
-  // is pinned; kInvalidArgument for the main branch, which cannot be removed.
-  absl::Status DropBranch(std::string_view branch);
+  // is pinned, or tagged (see DeleteOptions); kInvalidArgument for the main
+  // branch, which cannot be removed.
+  absl::Status DropBranch(std::string_view branch,
+                          const DeleteOptions& options = {});
   // The main branch first, then in the order in which they were made.
   absl::StatusOr<std::vector<BranchInfo>> Branches() const;
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import numbers
 from typing import Any, Mapping
 
@@ -17,7 +18,7 @@ from ckptree.orbax.checkpoint_args import CheckpointArgs
 from ckptree.orbax.checkpointers import Checkpointer
 
 _MAX_METRICS = 16  # Of a step, by name.
-_MAX_METRIC_NAME = 64
+_MAX_METRIC_NAME = 128  # Bytes.
 
 
 class ManagerItems:
@@ -195,12 +196,15 @@ def ordered_metrics(plain: Any) -> dict[str, float]:
     """Those that the store can order steps by; all are in an item."""
     if not isinstance(plain, dict):
         return {}
-    numeric = {
-        name: float(value)
-        for name, value in plain.items()
-        if isinstance(value, (int, float)) and len(name) <= _MAX_METRIC_NAME
-    }
-    return dict(list(numeric.items())[:_MAX_METRICS])
+    numeric: dict[str, float] = {}
+    for name, value in plain.items():
+        if not isinstance(value, (int, float)) or len(numeric) == _MAX_METRICS:
+            continue
+        # No int of very many digits, and no name with half of a character.
+        with contextlib.suppress(OverflowError, UnicodeEncodeError):
+            if 0 < len(name.encode()) <= _MAX_METRIC_NAME:
+                numeric[name] = float(value)
+    return numeric
 
 
 def listed_steps(steps: Any) -> list[int]:

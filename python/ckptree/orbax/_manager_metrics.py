@@ -6,7 +6,8 @@ from __future__ import annotations
 import copy
 import json
 import logging
-from typing import TYPE_CHECKING, Any, Mapping
+import weakref
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 from ckptree.orbax import _items
 from ckptree.orbax._document_handlers import json_item
@@ -15,10 +16,35 @@ from ckptree.orbax._manager_arguments import ordered_metrics, plain_metrics
 if TYPE_CHECKING:
     from ckptree.orbax._items import Item
     from ckptree.orbax._manager_options import CheckpointManagerOptions
+    from ckptree.records import StepInfo
+    from ckptree.sharing import Shared
     from ckptree.step import Step
     from ckptree.store import Store
 
 _log = logging.getLogger("ckptree.orbax")
+
+
+class _Known(NamedTuple):
+    """The metrics of a step. `version`: which one of that number it is; None:
+    one that this process saves, and has not looked at since."""
+
+    version: int | None
+    metrics: Any
+
+
+class _Knowledge:
+    """Of the steps of a store, shared by all managers that this process has of
+    it: the policy of one is asked when another one saves."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, _Known] = {}
+        # Saves that were begun and that failed, when it was last complete.
+        self.seen: tuple[int, int] | None = None
+
+
+_of_engines: weakref.WeakKeyDictionary[Shared, _Knowledge] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 class StepMetrics:
@@ -27,9 +53,9 @@ class StepMetrics:
 
     def __init__(self, options: CheckpointManagerOptions) -> None:
         self._options = options
-        self._known: dict[int, Any] = {}
-        self._read: dict[int, Any] = {}  # By read(), as they are stored.
-        self._learned = False
+        self._knowledge = _Knowledge()
+        # By read(), as they are stored.
+        self._read: dict[int, tuple[int, Any]] = {}
 
     def checked(self, step: int, metrics: Any) -> Any:
         """As put() wants them. Raises what best_fn raises."""
@@ -51,11 +77,14 @@ class StepMetrics:
         self, step: int, items: dict[str, Item], metrics: Any
     ) -> dict[str, float]:
         """Makes an item of what checked() returns; returns those that the store
-        can order by."""
-        self._read.pop(step, None)
+        can order by. Behind learn()."""
+        known = self._knowledge
+        known.steps[step] = _Known(None, metrics)
+        if known.seen is not None:
+            begun, failed = known.seen
+            known.seen = begun + 1, failed
         if metrics is None:
             return {}
-        self._known[step] = metrics
         try:
             items[_items.METRICS] = json_item(metrics)
         except (TypeError, ValueError):
@@ -70,38 +99,66 @@ class StepMetrics:
             return None
 
     def learn(self, store: Store) -> None:
-        """Reads those of all steps, where somebody may ask for them."""
+        """Reads those of all steps that others have saved, where somebody may
+        ask for them."""
+        shared = store._shared
+        if shared is not None:
+            self._knowledge = _of_engines.setdefault(shared, _Knowledge())
         given = self._options
-        if self._learned or (
-            given.best_fn is None and given.preservation_policy is None
-        ):
+        if given.best_fn is None and given.preservation_policy is None:
             return
-        self._learned = True  # Those that follow are saved by this manager.
+        known = self._knowledge
+        seen = store._engine.saves_begun(), store.counters().saves_failed
+        if known.seen == seen:
+            return  # All that came since are of managers that said so.
+        # One that is on its way may take the place of another of its number.
+        saves = [] if shared is None else list(shared.saves)
+        underway = {save.step for save in saves if not save.done()}
+        there: dict[int, _Known] = {}
         for info in store.steps():
-            if info.step not in self._known:
-                self._known[info.step] = stored_metrics(store[info.step])
+            found = known.steps.get(info.step)
+            if found is None or (
+                found.version != info.version and info.step not in underway
+            ):
+                found = self._looked_at(store, info, found)
+            there[info.step] = found
+        for step in underway & known.steps.keys():
+            there[step] = known.steps[step]
+        known.steps = there
+        known.seen = seen
+
+    def _looked_at(
+        self, store: Store, info: StepInfo, before: _Known | None
+    ) -> _Known:
+        metrics = stored_metrics(store[info.step])
+        if metrics is None and before is not None and before.version is None:
+            if self._options.prevent_write_metrics:
+                metrics = before.metrics  # It is not stored.
+        return _Known(info.version, metrics)
 
     def read(self, store: Store, step: int) -> Any:
         """Those of a step that is there; reads them once."""
-        if step not in self._read:
-            self._read[step] = stored_metrics(store[step])
-        return copy.deepcopy(self._read[step])
+        version = store.step_info(step).version
+        found = self._read.get(step)
+        if found is None or found[0] != version:
+            found = self._read[step] = version, stored_metrics(store[step])
+        return copy.deepcopy(found[1])
 
     def of(self, step: int, stored: Mapping[str, float]) -> Any:
         """Those that are known; else what the step's record has of them."""
-        if step not in self._known:
-            self._known[step] = dict(stored) or None
-        return self._known[step]
+        known = self._knowledge.steps.get(step)
+        return dict(stored) or None if known is None else known.metrics
 
     def given(self, step: int) -> Any:
         """Those of a save that is on its way; None: there are none."""
-        return self._known.get(step)
+        known = self._knowledge.steps.get(step)
+        return None if known is None else known.metrics
 
     def forget(self) -> None:
         """Another process may have saved others."""
-        self._known.clear()
+        self._knowledge.steps.clear()
+        self._knowledge.seen = None
         self._read.clear()
-        self._learned = False
 
 
 def stored_metrics(step: Step) -> Any:

@@ -7,16 +7,22 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import shutil
 import uuid
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 import ckptree
-from ckptree.errors import Error, InvalidArgumentError, StateError
+from ckptree.errors import (
+    AlreadyExistsError,
+    Error,
+    InvalidArgumentError,
+    StateError,
+    UnavailableError,
+)
 from ckptree.orbax import _checkpoint, _items, _place, _processes
 from ckptree.orbax._agreement import Agreement
 from ckptree.orbax._remote_saving import RemoteSaving
 from ckptree.paths import local_path
+from ckptree.removing import remove_store
 from ckptree.sharing import is_open, ranks_of
 
 if TYPE_CHECKING:
@@ -58,7 +64,7 @@ class Saving:
         self._path = pathlib.Path(local_path(directory))
         self._force = force
         self._permissions = permissions
-        # Of a store that this save has made: what was there before.
+        # Of a store that this save makes: what was there before.
         self._undoes = False
         self._existed = False
         self._begun: tuple[Store, SaveHandle] | None = None
@@ -177,11 +183,18 @@ class Saving:
             ranks = ranks_of(directory)
             ranks = ranks or self._agreement.job.ranks(target.job)
         made = self._undoes and not _place.is_store(directory)
-        store = ckptree.Store(
-            directory,
-            mode="write or create" if made else "write",
-            ranks=ranks,
-        )
+        try:
+            store = ckptree.Store(
+                directory, mode="create" if made else "write", ranks=ranks
+            )
+        except (AlreadyExistsError, UnavailableError) as error:
+            self._undoes = False  # It is another's.
+            if not made:
+                raise
+            raise ValueError(
+                f"Destination {directory} already exists: another process "
+                "has just begun to save there"
+            ) from error
         try:
             if target.step is None and target.replaces:
                 _checkpoint.check_no_run(store)
@@ -217,9 +230,11 @@ class Saving:
         if not self._undoes or is_open(self._path):
             return
         self._undoes = False
-        shutil.rmtree(self._path, ignore_errors=True)
-        if self._existed:
-            self._path.mkdir(exist_ok=True)
+        # Others may have saved to it since: it stays then.
+        with contextlib.suppress(Error, OSError):
+            remove_store(self._path)
+            if self._existed:
+                self._path.mkdir(exist_ok=True)
 
 
 def saving_to(

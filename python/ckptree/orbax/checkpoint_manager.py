@@ -520,10 +520,8 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
     def metrics(self, step: int) -> Any:
         """As they were given; None: there are none."""
         number = step_number(step)
-        if number not in self._store:
-            raise FileNotFoundError(
-                f"{self._named}: there is no step {number}"
-            )
+        self._settle()
+        self._step(number)  # FileNotFoundError.
         return self._metrics.read(self._store, number)
 
     def item_metadata(self, step: int) -> Any:
@@ -562,6 +560,7 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         if self._options.read_only:
             _log.warning("delete(%d): read_only", step)
             return
+        self._settle()
         writer = self._engines.writing()
         if self._engines.job is not None:
             # Not before the others have listed it for the last time.

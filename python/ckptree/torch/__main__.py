@@ -5,26 +5,23 @@ folders of DCP, into a store."""
 from __future__ import annotations
 
 import argparse
+import contextlib
 import pathlib
-import shutil
 import sys
 
 import ckptree
 from ckptree.lending import add_verbs, lend, say_steps
 from ckptree.paths import local_path
 from ckptree.progress import steps_on_stderr
+from ckptree.removing import remove_store
 from ckptree.torch import _found, _lending, import_checkpoint
 
 
 def _remove_empty(made: pathlib.Path) -> None:
     """Of a store that was made for what could not be read nothing stays."""
-    try:
-        with ckptree.open(made) as store:
-            empty = not store.steps()
-    except (ckptree.Error, OSError):
-        return
-    if empty:
-        shutil.rmtree(made, ignore_errors=True)
+    # It is in use by now, or has steps, of whatever branch: it stays.
+    with contextlib.suppress(ckptree.Error, OSError):
+        remove_store(made)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -5,6 +5,7 @@ beside their place, brought to the disk, and then renamed."""
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pathlib
 import shutil
@@ -66,18 +67,32 @@ def whole_folder(
         for child in written.iterdir():
             _sync(child)
         _sync(written)
-        if has_any:
-            os.rename(path, old)
-        try:
-            os.rename(written, path)  # Fails where there is something.
-        except OSError as error:
+        if not has_any or not _exchange(written, path):
             if has_any:
-                os.rename(old, path)
-            raise _there_is(path) from error
+                os.rename(path, old)
+            try:
+                os.rename(written, path)  # Fails where there is something.
+            except OSError as error:
+                raise _there_is(path) from error
         _sync(path.parent)
     finally:
+        # However far it came: the old one goes when there is one in its place.
+        if has_any and old.is_dir() and not os.path.lexists(path):
+            os.rename(old, path)
         shutil.rmtree(written, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        if os.path.lexists(path):
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(written: pathlib.Path, path: pathlib.Path) -> bool:
+    """Both change their names, in one step; False: not on this file system."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    names = os.fsencode(written), os.fsencode(path)
+    return bool(rename(here, names[0], here, names[1], exchange) == 0)
 
 
 def _is_file(child: pathlib.Path, may_go: Callable[[str], bool]) -> bool:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TYPE_CHECKING
 
 import ckptree
@@ -13,6 +12,7 @@ from ckptree.orbax import _place, _processes
 from ckptree.orbax.experimental.v1._context import get_context
 from ckptree.orbax.experimental.v1._response import AsyncResponse
 from ckptree.paths import local_path
+from ckptree.removing import remove_store
 from ckptree.sharing import is_open, ranks_of
 
 if TYPE_CHECKING:
@@ -42,8 +42,13 @@ def delete(
     FileNotFoundError
         There is no checkpoint.
     ValueError
-        The path is a run with several steps: name one, or remove the directory
-        by yourself. Or a manager of this process has it open.
+        The path is a run with several steps, those of branches among them: name
+        one, or remove the directory by yourself. Or a manager of this process
+        has it open.
+    ckptree.StateError
+        The step is pinned or tagged, or the directory holds files of others.
+    ckptree.UnavailableError
+        Another process writes to it.
     NotImplementedError
         `checkpointable_name` was given.
 
@@ -90,11 +95,11 @@ def _delete(
     with ckptree.Store(place.store, mode="write", ranks=ranks) as store:
         if place.step is not None:
             return _delete_step(store, place.step, path, missing_ok)
-        if len(store.steps()) > 1:
+        count = sum(branch.steps for branch in store.branches())
+        if count > 1:
             raise ValueError(
-                f"{place.store} is a run with {len(store.steps())} steps: "
-                "delete one by its path, DIRECTORY/STEP, or all by "
-                "shutil.rmtree()"
+                f"{place.store} is a run with {count} steps: delete one by its "
+                "path, DIRECTORY/STEP, or all by shutil.rmtree()"
             )
     if is_open(place.store):
         raise ValueError(
@@ -102,7 +107,8 @@ def _delete(
             "or all by ckptree.close_all(), or delete the step by its path, "
             "DIRECTORY/STEP"
         )
-    shutil.rmtree(place.store)
+    # It looks once more, while nobody else can save to it.
+    remove_store(place.store, most_steps=1)
     return True
 
 

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A store goes as a whole, where it holds no more than was believed.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "ckptree/ckptree.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/core/fixture.h"
+#include "tests/testutil/status_matchers.h"
+#include "tests/testutil/temp_dir.h"
+
+namespace ckptree {
+namespace {
+
+namespace fs = std::filesystem;
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::kLong;
+
+class RemoveStoreTest : public ::testing::Test {
+ protected:
+  std::string Path() const { return dir_ / "store"; }
+  Store Open() { return Store::Open(Path(), testing::QuietOptions()).value(); }
+  static void Save(Store& store, std::int64_t step,
+                   const std::string& branch = "") {
+    StepBuilder builder = store.Begin(step, {.branch = branch});
+    builder.PutInt("i", step);
+    ASSERT_OK(std::move(builder).Commit().WaitCommitted(kLong));
+  }
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(dir_.path())) {
+      names.push_back(entry.path().filename());
+    }
+    return names;
+  }
+  // It is refused for that, and all steps are there.
+  void ExpectRefused(std::size_t most, const std::string& why,
+                     std::size_t steps) {
+    const absl::Status refused = RemoveStore(Path(), most);
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(why));
+    EXPECT_THAT(Names(), ElementsAre("store"));
+    Store store = Open();
+    std::size_t found = 0;
+    ASSERT_OK_AND_ASSIGN(const std::vector<BranchInfo> branches,
+                         store.Branches());
+    for (const BranchInfo& branch : branches) found += branch.steps;
+    EXPECT_EQ(found, steps);
+  }
+
+  testing::TempDir dir_;
+};
+
+TEST_F(RemoveStoreTest, AnEmptyOneGoes) {
+  ASSERT_OK(Open().Close());
+  ASSERT_OK(RemoveStore(Path()));
+  EXPECT_THAT(Names(), ElementsAre());
+  EXPECT_TRUE(absl::IsNotFound(RemoveStore(Path())));
+}
+
+TEST_F(RemoveStoreTest, NotMoreStepsThanWereNamed) {
+  {
+    Store store = Open();
+    Save(store, 1);
+    ASSERT_OK(store.Fork(1, "trial"));
+    Save(store, 2, "trial");
+    ASSERT_OK(store.Delete(1));
+    ASSERT_OK(store.Close());
+  }
+  ExpectRefused(0, "has 1 steps, one of them trial/2", 1);
+  ASSERT_OK(RemoveStore(Path() + "/", 1));
+  EXPECT_THAT(Names(), ElementsAre());
+}
+
+TEST_F(RemoveStoreTest, WhatIsPinnedOrTaggedStays) {
+  {
+    Store store = Open();
+    Save(store, 1);
+    ASSERT_OK(store.Pin(1));
+    ASSERT_OK(store.Close());
+  }
+  ExpectRefused(1, "step 1 of ", 1);
+  {
+    Store store = Open();
+    ASSERT_OK(store.Unpin(1));
+    ASSERT_OK(store.Tag("best", 1));
+    ASSERT_OK(store.Close());
+  }
+  ExpectRefused(1, "is pinned or tagged", 1);
+}
+
+TEST_F(RemoveStoreTest, NotWhileSomebodyWrites) {
+  {
+    Store store = Open();
+    const absl::Status refused = RemoveStore(Path());
+    EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+    Save(store, 1);
+    ASSERT_OK(store.Close());
+  }
+  ExpectRefused(0, "has 1 steps", 1);
+}
+
+TEST_F(RemoveStoreTest, NotWhatNobodyCanTell) {
+  {
+    Store store = Open();
+    Save(store, 1);
+    ASSERT_OK(store.Close());
+  }
+  for (const auto& entry : fs::directory_iterator(Path() + "/journal")) {
+    std::ofstream(entry.path(), std::ios::trunc) << "damaged";
+  }
+  EXPECT_FALSE(RemoveStore(Path()).ok());
+  EXPECT_THAT(Names(), ElementsAre("store"));
+}
+
+TEST_F(RemoveStoreTest, NotWhatIsOfOthers) {
+  ASSERT_OK(Open().Close());
+  std::ofstream(Path() + "/notes") << "mine";
+  ExpectRefused(0, "'notes'", 0);
+  fs::remove(Path() + "/notes");
+  fs::create_directory_symlink(Path(), dir_ / "link");
+  const absl::Status refused = RemoveStore(dir_ / "link");
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_TRUE(fs::exists(Path()));
+  fs::create_directory(dir_ / "other");
+  EXPECT_TRUE(absl::IsNotFound(RemoveStore(dir_ / "other")));
+}
+
+// What a process leaves that was killed while it made one.
+TEST_F(RemoveStoreTest, OneThatWasNeverMadeGoes) {
+  fs::create_directory(Path());
+  std::ofstream(Path() + "/CREATING") << "";
+  ASSERT_OK(RemoveStore(Path()));
+  EXPECT_THAT(Names(), ElementsAre());
+}
+
+}  // namespace
+}  // namespace ckptree
