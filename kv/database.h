@@ -239,6 +239,11 @@ class Database {
       schema::Space space, std::string_view key,
       absl::FunctionRef<bool(std::string_view value)> accept,
       bool spares = true) const;
+  // Whether a search of this process for the value of `key` found nothing, in
+  // whatever handle of this store.
+  bool IsLost(schema::Space space, std::string_view key) const;
+  // Whether there is such a value.
+  bool HasLost() const;
   // [begin, end); an empty `end` is no bound. `readahead_bytes` 0: the default.
   // Where some segments are elsewhere, of kChunks one segment at a time.
   // kv's own keys, from ff on, are not among the rows of kRecords and kSmall.

@@ -377,8 +377,15 @@ absl::Status Collector::RunPass(Pass* pass) {
     // The journal first: it gives room back without taking much.
     CKPTREE_RETURN_IF_ERROR(
         pass->WhereThereIsRoom(context_.database->WriteRows()));
-    CKPTREE_RETURN_IF_ERROR(
-        pass->WhereThereIsRoom(context_.database->CompactSmall()));
+    const absl::Status compacted =
+        pass->WhereThereIsRoom(context_.database->CompactSmall());
+    // Damage of the index, of which nothing is lost: it is told, and the rest
+    // is done.
+    if (absl::IsDataLoss(compacted)) {
+      pass->report.damaged.emplace_back(compacted.message());
+    } else {
+      CKPTREE_RETURN_IF_ERROR(compacted);
+    }
     return pass->WhereThereIsRoom(RewriteFiles(pass));
   }
   if (trees_died_) CKPTREE_RETURN_IF_ERROR(SweepTrees(/*pages_too=*/false));

@@ -22,6 +22,9 @@ namespace {
 
 using schema::Space;
 
+// Of a commit that others may come in between.
+constexpr int kMostTries = 16;
+
 // Rows of `records` that must stay as they are until the commit.
 absl::StatusOr<kv::Precondition> Unchanged(const kv::Database& database,
                                            std::string key) {
@@ -240,6 +243,23 @@ absl::Status CatalogCommits::AddBranch(schema::BranchRecord branch,
   return absl::OkStatus();
 }
 
+absl::StatusOr<kv::CommitRequest> CatalogCommits::DropRequest(
+    std::uint32_t branch, const std::vector<StepRecordPtr>& steps,
+    const DeleteOptions& options) const {
+  kv::CommitRequest request;
+  request.kind = kv::CommitKind::kBranch;
+  CKPTREE_ASSIGN_OR_RETURN(kv::Precondition branch_row,
+                           Unchanged(database_, schema::BranchKey(branch)));
+  request.batch.Delete(Space::kRecords, branch_row.key);
+  request.batch.Delete(Space::kRecords, schema::SettingsKey(branch));
+  request.preconditions.push_back(std::move(branch_row));
+  for (const StepRecordPtr& record : steps) {
+    CKPTREE_RETURN_IF_ERROR(CheckTags(*record, options));
+    CKPTREE_RETURN_IF_ERROR(RemoveStep(database_, catalog_, *record, &request));
+  }
+  return request;
+}
+
 absl::Status CatalogCommits::DropBranch(std::string_view name,
                                         const DeleteOptions& options,
                                         std::int64_t created_ns) {
@@ -255,19 +275,17 @@ absl::Status CatalogCommits::DropBranch(std::string_view name,
     return absl::FailedPreconditionError(
         absl::StrFormat("branch '%s' was removed, and made anew since", name));
   }
-  kv::CommitRequest request;
-  request.kind = kv::CommitKind::kBranch;
-  CKPTREE_ASSIGN_OR_RETURN(kv::Precondition branch_row,
-                           Unchanged(database_, schema::BranchKey(number)));
-  request.batch.Delete(Space::kRecords, branch_row.key);
-  request.batch.Delete(Space::kRecords, schema::SettingsKey(number));
-  request.preconditions.push_back(std::move(branch_row));
-  const std::vector<StepRecordPtr> steps = catalog_.Steps(number);
-  for (const StepRecordPtr& record : steps) {
-    CKPTREE_RETURN_IF_ERROR(CheckTags(*record, options));
-    CKPTREE_RETURN_IF_ERROR(RemoveStep(database_, catalog_, *record, &request));
+  std::vector<StepRecordPtr> steps;
+  absl::Status dropped;
+  // The collector changes the row of a branch of which it frees the tip.
+  for (int i = 0; i < kMostTries; ++i) {
+    steps = catalog_.Steps(number);
+    CKPTREE_ASSIGN_OR_RETURN(kv::CommitRequest request,
+                             DropRequest(number, steps, options));
+    dropped = Commit(std::move(request));
+    if (!absl::IsAborted(dropped)) break;
   }
-  CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
+  CKPTREE_RETURN_IF_ERROR(dropped);
   catalog_.EraseBranch(number);
   keeper_.BranchDropped(number);
   for (const StepRecordPtr& record : steps) keeper_.Removed(record->version);

@@ -67,6 +67,9 @@ class CatalogCommits {
  private:
   absl::Status AddBranch(schema::BranchRecord branch, kv::CommitRequest request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<kv::CommitRequest> DropRequest(
+      std::uint32_t branch, const std::vector<StepRecordPtr>& steps,
+      const DeleteOptions& options) const;
   // kFailedPrecondition: it has a tag that does not go with it.
   absl::Status CheckTags(const schema::StepRecord& record,
                          const DeleteOptions& options) const;

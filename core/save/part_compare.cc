@@ -283,11 +283,13 @@ absl::StatusOr<PartCompare::Chunk> PartCompare::Look(
 
 absl::Status PartCompare::CompareChunk(std::size_t index) {
   CKPTREE_ASSIGN_OR_RETURN(Chunk chunk, Look(index, &scratch_.local()));
+  if (IsLost(chunk.shared)) Move(&chunk);
   if (!staged_.piece(index).copy_follows) {
     if (chunk.shared.has_value() && IsCopyInBlock(*chunk.shared)) Move(&chunk);
     return ShareOrWrite(chunk);
   }
   CKPTREE_ASSIGN_OR_RETURN(Chunk copy, Look(index + 1, &copy_scratch_.local()));
+  if (IsLost(copy.shared)) Move(&copy);
   const bool with_its_master = chunk.shared.has_value() &&
                                copy.shared.has_value() &&
                                SameBlock(*chunk.shared, *copy.shared);
@@ -442,9 +444,9 @@ void PartCompare::CompareInline() {
       });
 }
 
-// A pack of which less than half is still referred to is left behind: the
-// unchanged leaves in it are written again. Padding and proofs count with their
-// leaf: of two leaves of one size, each is a half.
+// A pack of which less than half is still referred to is left behind, and one
+// that cannot be read: the unchanged leaves in it are written again. Padding
+// and proofs count with their leaf: of two leaves of one size, each is a half.
 void PartCompare::LeaveThinPacks() {
   if (base_ == nullptr) return;
   std::map<schema::Block, std::uint64_t> live;
@@ -473,7 +475,8 @@ void PartCompare::LeaveThinPacks() {
     if (content_.leaves[i].form != LeafForm::kPacked) continue;
     const ChunkRef* const ref = kept(i);
     leaves_[i].rewrite =
-        ref != nullptr && 2 * live_of(*ref) < ref->block_length;
+        ref != nullptr && (2 * live_of(*ref) < ref->block_length ||
+                           (task_.is_lost && task_.is_lost(*ref)));
   }
 }
 

@@ -102,6 +102,9 @@ class PartCompare {
                              std::vector<std::byte>* scratch);
   // The chunk stays in no block of the base.
   void Move(Chunk* chunk);
+  bool IsLost(const std::optional<schema::ChunkRef>& ref) const {
+    return ref.has_value() && task_.is_lost && task_.is_lost(*ref);
+  }
   absl::Status ShareOrWrite(const Chunk& chunk);
   absl::Status WriteChunk(const Chunk& chunk);
   // A chunk and its rounded copy, in one block.

@@ -28,6 +28,7 @@
 #include "kv/process_mark.h"
 #include "kv/rocks/far_tables.h"
 #include "kv/rocks/instance.h"
+#include "kv/rocks/lost_blocks.h"
 #include "kv/rocks/mapped_files.h"
 #include "kv/rocks/place_guard.h"
 #include "kv/rocks/spare_tables.h"
@@ -128,6 +129,10 @@ struct Database::Impl {
   // database_follow.cc: tells of it once; the next open for writing makes the
   // index anew.
   void NoteIndexDamage(std::string_view what);
+  // database_read.cc
+  absl::StatusOr<Value> Search(
+      schema::Space space, std::string_view key,
+      absl::FunctionRef<bool(std::string_view value)> accept, bool spares);
   // database_follow.cc: a block of `small`, where a record of the journal still
   // has it.
   std::optional<std::string> BlockInJournal(std::string_view key);
@@ -195,6 +200,7 @@ struct Database::Impl {
   // Null: all segments are in the directory.
   const std::unique_ptr<FarTables> far_tables;
   const std::unique_ptr<SpareTables> spare_tables;  // Null: none.
+  const std::shared_ptr<LostBlocks> lost_blocks = LostBlocks::Of(directory);
   bool AllFar() const { return far_tables != nullptr && options.all_far; }
   // Who has the block `key` of `space`; null: the directory.
   FarTables* FarOf(schema::Space space, std::string_view key) const {

@@ -285,13 +285,12 @@ absl::StatusOr<Value> Database::View(schema::Space space, std::string_view key,
   return Value(std::move(value));
 }
 
-absl::StatusOr<Value> Database::Search(
+absl::StatusOr<Value> Database::Impl::Search(
     schema::Space space, std::string_view key,
-    absl::FunctionRef<bool(std::string_view value)> accept, bool spares) const {
-  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
-                           impl_->Reading());
+    absl::FunctionRef<bool(std::string_view value)> accept, bool spares) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> reading, Reading());
   auto value = std::make_unique<Value::Impl>();
-  if (FarTables* const far = impl_->FarOf(space, key)) {
+  if (FarTables* const far = FarOf(space, key)) {
     absl::StatusOr<std::string> fetched = far->GetFetched(space, key);
     if (fetched.ok() && !accept(*fetched)) {
       fetched = absl::NotFoundError("its segment has another value");
@@ -300,27 +299,46 @@ absl::StatusOr<Value> Database::Search(
       value->found = *std::move(fetched);
       return Value(std::move(value));
     }
-    if (impl_->AllFar()) return fetched.status();
+    if (AllFar()) return fetched.status();
   }
   // The journal may still have what a small save wrote.
   if (space == schema::Space::kSmall) {
-    std::optional<std::string> block = impl_->BlockInJournal(key);
+    std::optional<std::string> block = BlockInJournal(key);
     if (block.has_value() && accept(*block)) {
-      impl_->NoteIndexDamage(absl::StrFormat(
-          "a block of version %d cannot be read", VersionOfKey(key)));
+      NoteIndexDamage(absl::StrFormat("a block of version %d cannot be read",
+                                      VersionOfKey(key)));
       value->found = *std::move(block);
       return Value(std::move(value));
     }
   }
   absl::StatusOr<std::string> found =
-      impl_->table_search.Find(*instance, space, key, accept);
-  if (!found.ok() && spares && impl_->spare_tables != nullptr &&
+      table_search.Find(*reading, space, key, accept);
+  if (!found.ok() && spares && spare_tables != nullptr &&
       space == schema::Space::kChunks) {
-    absl::StatusOr<std::string> spare = impl_->spare_tables->Get(key);
+    absl::StatusOr<std::string> spare = spare_tables->Get(key);
     if (spare.ok() && accept(*spare)) found = std::move(spare);
   }
   CKPTREE_ASSIGN_OR_RETURN(value->found, std::move(found));
   return Value(std::move(value));
+}
+
+absl::StatusOr<Value> Database::Search(
+    schema::Space space, std::string_view key,
+    absl::FunctionRef<bool(std::string_view value)> accept, bool spares) const {
+  absl::StatusOr<Value> found = impl_->Search(space, key, accept, spares);
+  // An object store that does not answer, or was not asked, may have it.
+  const bool asked = spares || impl_->spare_tables == nullptr;
+  if (asked &&
+      (absl::IsNotFound(found.status()) || absl::IsDataLoss(found.status()))) {
+    impl_->lost_blocks->Add(space, key);
+  }
+  return found;
+}
+
+bool Database::HasLost() const { return !impl_->lost_blocks->empty(); }
+
+bool Database::IsLost(schema::Space space, std::string_view key) const {
+  return impl_->lost_blocks->Has(space, key);
 }
 
 absl::StatusOr<Iterator> Database::Scan(schema::Space space,

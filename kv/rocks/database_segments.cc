@@ -195,14 +195,20 @@ absl::Status Database::CompactSmall() {
       wanted += file.size;
     }
   }
-  CKPTREE_RETURN_IF_ERROR(impl.CheckRoom(wanted, "compacting `small`"));
+  CKPTREE_RETURN_IF_ERROR(impl.CheckRoom(wanted, "writing small rows again"));
   rocksdb::CompactRangeOptions options;
   options.exclusive_manual_compaction = false;
   options.bottommost_level_compaction =
       rocksdb::BottommostLevelCompaction::kForceOptimized;
   const rocksdb::Slice first(deleted->first), last(deleted->last);
-  return ToStatus(db.CompactRange(options, small, &first, &last),
-                  "compacting `small`");
+  const absl::Status status =
+      ToStatus(db.CompactRange(options, small, &first, &last),
+               "writing the rows of small saves again");
+  // The journal has them, too: the next open for writing makes them anew.
+  if (absl::IsDataLoss(status)) {
+    impl.NoteIndexDamage({status.message().data(), status.message().size()});
+  }
+  return status;
 }
 
 absl::Status Database::Drop(schema::Space space,

@@ -459,6 +459,28 @@ TEST_F(SmallDamageTest, NoSaveSharesABlockThatIsGone) {
   }
 }
 
+// Rows that are to be written without those of removed steps, and cannot be
+// read in the index: nothing is lost, for the journal has them.
+TEST_F(SmallDamageTest, ACollectionTellsOfAnIndexThatItCannotWriteAgain) {
+  ASSERT_NO_FATAL_FAILURE(FindBytes());
+  FlipByte(table_, fourth_);
+  Open();
+  ASSERT_OK(Save(2, Value(1)));
+  ASSERT_OK(store_->Delete(1));
+  const auto report = store_->Collect();
+  ASSERT_OK(report);
+  EXPECT_THAT(report->damaged, ElementsAre(HasSubstr("rows of small saves")));
+  EXPECT_EQ(Read(AtStep(2)), Value(1));
+  ASSERT_OK(Save(3, Value(2)));
+  store_.reset();
+  Open();
+  ASSERT_OK_AND_ASSIGN(const CollectReport again, store_->Collect());
+  EXPECT_THAT(again.damaged, IsEmpty());
+  EXPECT_EQ(Read(AtStep(3)), Value(2));
+  store_.reset();
+  EXPECT_THAT(Damaged(), IsEmpty());
+}
+
 TEST_F(SmallDamageTest, AFileOfSomebodyElseInStagingStopsNobody) {
   std::ofstream(path() + "/staging/garbage") << "no segment";
   Open();

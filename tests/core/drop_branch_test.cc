@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A branch goes with its steps, beside the collector too; not with a tag.
+
+#include <cstdint>
+#include <string>
+
+#include "tests/core/fixture.h"
+
+namespace ckptree::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+using DropBranchTest = CoreTest;
+
+// The collector changes the row of a branch while it is dropped.
+TEST_F(DropBranchTest, ABranchIsDroppedBesideTheBackground) {
+  StoreOptions options = Options();
+  options.collect = true;
+  Open(options);
+  ASSERT_OK(Save(1, RandomBytes(2000, 1)));
+  for (std::uint64_t i = 0; i < 150; ++i) {
+    const std::string branch = "b" + std::to_string(i);
+    ASSERT_OK(store_->Fork(1, branch));
+    for (int step = 2; step <= 5; ++step) {
+      ASSERT_OK(Save(step, RandomBytes(2000, 10 * i + 7), {.branch = branch}));
+    }
+    ASSERT_OK(store_->Delete(
+        {AtStep(2, branch), AtStep(3, branch), AtStep(5, branch)}));
+    ASSERT_OK(store_->DropBranch(branch)) << i;
+  }
+  EXPECT_THAT(*store_->Branches(), SizeIs(1));
+}
+
+TEST_F(DropBranchTest, ATaggedStepKeepsItsBranch) {
+  ASSERT_OK(Save(1, RandomBytes(100, 1)));
+  ASSERT_OK(store_->Fork(1, "trial"));
+  ASSERT_OK(Save(2, RandomBytes(100, 2), {.branch = "trial"}));
+  ASSERT_OK(store_->Tag("best", AtStep(2, "trial")));
+  EXPECT_THAT(store_->DropBranch("trial"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("trial/2 is tagged 'best'")));
+  EXPECT_EQ(Read(AtStep(2, "trial")), RandomBytes(100, 2));
+  ASSERT_OK(store_->DropBranch("trial", {.tagged = true}));
+  EXPECT_THAT(*store_->Tags(), IsEmpty());
+  EXPECT_THAT(*store_->Branches(), SizeIs(1));
+}
+
+}  // namespace
+}  // namespace ckptree::testing
