@@ -37,6 +37,8 @@ constexpr std::size_t kFullBatchBytes = 1 << 20;
 // Where the store codes, so many versions after its own a block is coded when
 // it is written again: those that a policy still thins are not worth the time.
 constexpr std::uint64_t kColdVersions = 16;
+// Of commits of others that come in between, in one pass.
+constexpr int kMostConflicts = 100;
 
 }  // namespace
 
@@ -185,6 +187,7 @@ absl::Status Collector::CollectVersions(Pass* pass) {
   pass->progress.versions_total = removed.size();
   bool again = true;
   std::set<std::uint64_t> left(removed.begin(), removed.end());
+  int conflicts = 0;
   // A commit is a sync: where there are many versions it takes more and more of
   // them, so that few are not held for long and one that cannot be collected
   // is soon by itself.
@@ -234,6 +237,12 @@ absl::Status Collector::CollectVersions(Pass* pass) {
       // them cannot be read, or there is no room for so many.
       if (done.size() < steps.size()) {
         next = left.lower_bound(steps[done.size()].version);
+      }
+      // A branch was dropped, or a save came in between: as it is now.
+      if (absl::IsAborted(collected.status()) && ++conflicts < kMostConflicts) {
+        std::this_thread::yield();  // The other one tells of it just now.
+        again = true;
+        continue;
       }
       const bool together = steps.size() > 1;
       most = collected.ok() ? std::min(2 * most, kMostTogether) : 1;

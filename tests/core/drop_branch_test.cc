@@ -17,16 +17,17 @@ using ::testing::SizeIs;
 using DropBranchTest = CoreTest;
 
 // The collector changes the row of a branch while it is dropped.
-TEST_F(DropBranchTest, ABranchIsDroppedBesideTheBackground) {
+TEST_F(DropBranchTest, BesideTheCollector) {
   StoreOptions options = Options();
   options.collect = true;
   Open(options);
-  ASSERT_OK(Save(1, RandomBytes(2000, 1)));
-  for (std::uint64_t i = 0; i < 150; ++i) {
+  ASSERT_OK(Save(1, RandomBytes(20000, 1)));
+  for (std::uint64_t i = 0; i < 300; ++i) {
     const std::string branch = "b" + std::to_string(i);
     ASSERT_OK(store_->Fork(1, branch));
-    for (int step = 2; step <= 5; ++step) {
-      ASSERT_OK(Save(step, RandomBytes(2000, 10 * i + 7), {.branch = branch}));
+    for (std::uint64_t step = 2; step <= 5; ++step) {
+      ASSERT_OK(Save(static_cast<std::int64_t>(step),
+                     RandomBytes(20000, 10 * i + step), {.branch = branch}));
     }
     ASSERT_OK(store_->Delete(
         {AtStep(2, branch), AtStep(3, branch), AtStep(5, branch)}));
