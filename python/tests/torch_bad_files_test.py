@@ -321,6 +321,27 @@ def test_names_that_no_step_can_have(store, tmp_path):
     assert len(store) == 0
 
 
+def test_a_store_that_another_process_has_begun_stays(tmp_path):
+    from ckptree.torch import __main__ as command
+
+    torch.save({"w": torch.ones(2)}, tmp_path / "m-1.pt")
+    made = tmp_path / "run"
+    with ckptree.Store(made):
+        command._remove_empty(made)  # Somebody writes to it.
+    assert made.is_dir()
+    with ckptree.Store(made) as store:
+        store.save(1, {"w": 1}).result()
+        store.fork(1, "trial")
+        store.save(2, {"w": 2}, branch="trial").result()
+        store.delete(1)
+    command._remove_empty(made)
+    with ckptree.open(made) as store:
+        assert store.restore("trial/2") == {"w": 2}
+    ckptree.Store(tmp_path / "empty").close()
+    command._remove_empty(tmp_path / "empty")
+    assert not (tmp_path / "empty").exists()
+
+
 def test_a_list_that_contains_itself(store, tmp_path):
     ring = [torch.ones(2)]
     ring.append({"again": ring})

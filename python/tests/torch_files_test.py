@@ -22,7 +22,7 @@ safetensors_torch = pytest.importorskip(
 
 import torch.distributed.checkpoint as dcp
 from ckptree.adapters.torch_dtypes import DTYPES
-from ckptree.torch import export_checkpoint, import_checkpoint
+from ckptree.torch import _beside, export_checkpoint, import_checkpoint
 from ckptree.torch._safetensors_files import DTYPE_NAMES
 from safetensors import safe_open
 
@@ -329,6 +329,38 @@ def test_nothing_is_overwritten_unless_asked(store, tmp_path):
             continue
         with pytest.raises(ckptree.AlreadyExistsError, match="step 9"):
             import_checkpoint(store, folder, step=9)
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_an_overwrite_that_is_interrupted(
+    store, tmp_path, monkeypatch, exchanges
+):
+    store.save(1, {"w": torch.ones(2)}).result()
+    store.save(2, {"w": torch.full((2,), 2.0)}).result()
+    path = export_checkpoint(store, tmp_path / "m", step=1, format="dcp")
+    real = _beside._exchange if exchanges else os.rename
+    calls = []
+
+    def interrupted(*args):
+        done = real(*args)
+        calls.append(args)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return done
+
+    if exchanges:
+        monkeypatch.setattr(_beside, "_exchange", interrupted)
+    else:
+        monkeypatch.setattr(_beside, "_exchange", lambda *args: False)
+        monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        export_checkpoint(store, path, step=2, format="dcp", overwrite=True)
+    assert calls
+    monkeypatch.undo()
+    assert sorted(os.listdir(tmp_path)) == ["m", "store"]
+    import_checkpoint(store, path, step=9, format="dcp")
+    found = store[9].torch()["w"].tolist()
+    assert found == ([2, 2] if exchanges else [1, 1])
 
 
 MEMORY = """

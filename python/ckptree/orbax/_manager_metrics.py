@@ -131,6 +131,8 @@ class StepMetrics:
         self, store: Store, info: StepInfo, before: _Known | None
     ) -> _Known:
         metrics = stored_metrics(store[info.step])
+        if metrics is None:  # It may be of no manager of Orbax's kind.
+            metrics = dict(info.metrics) or None
         if metrics is None and before is not None and before.version is None:
             if self._options.prevent_write_metrics:
                 metrics = before.metrics  # It is not stored.

@@ -67,6 +67,7 @@ class Saving:
         # Of a store that this save makes: what was there before.
         self._undoes = False
         self._existed = False
+        self._made = False
         self._begun: tuple[Store, SaveHandle] | None = None
         path = pathlib.Path(os.path.abspath(self._path))
         job = _processes.job(processes, deadline)
@@ -182,23 +183,24 @@ class Saving:
             assert self._agreement.job is not None
             ranks = ranks_of(directory)
             ranks = ranks or self._agreement.job.ranks(target.job)
-        made = self._undoes and not _place.is_store(directory)
+        makes = self._undoes and not self._made
         try:
             store = ckptree.Store(
-                directory, mode="create" if made else "write", ranks=ranks
+                directory, mode="create" if makes else "write", ranks=ranks
             )
         except (AlreadyExistsError, UnavailableError) as error:
             self._undoes = False  # It is another's.
-            if not made:
+            if not makes:
                 raise
             raise ValueError(
                 f"Destination {directory} already exists: another process "
                 "has just begun to save there"
             ) from error
+        self._made = True
         try:
             if target.step is None and target.replaces:
                 _checkpoint.check_no_run(store)
-            if made and self._permissions is not None:
+            if makes and self._permissions is not None:
                 directory.chmod(self._permissions)
         except BaseException:
             store.close()
