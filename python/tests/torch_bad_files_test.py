@@ -324,7 +324,6 @@ def test_names_that_no_step_can_have(store, tmp_path):
 def test_a_store_that_another_process_has_begun_stays(tmp_path):
     from ckptree.torch import __main__ as command
 
-    torch.save({"w": torch.ones(2)}, tmp_path / "m-1.pt")
     made = tmp_path / "run"
     with ckptree.Store(made):
         command._remove_empty(made)  # Somebody writes to it.
