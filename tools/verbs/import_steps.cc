@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "ckptree/remove.h"
 #include "ckptree/store.h"
 #include "tools/output/failure.h"
 #include "tools/output/terminal.h"
@@ -134,25 +135,12 @@ NewStore::NewStore(const Session& session) {
 void NewStore::RemoveIfEmpty(Session& session) const {
   if (directory_.empty()) return;
   session.CloseStore();
-  if (!IsStore(directory_)) return;
-  {
-    // For writing: it may be in use since by another program, and is then let
-    // alone.
-    absl::StatusOr<Store> store = Store::Open(directory_, {.collect = false});
-    if (!store.ok()) return;
-    const auto steps = store->Steps("");
-    if (!steps.ok() || !steps->empty()) return;
-    if (!store->Close().ok()) return;
-  }
   std::error_code error;
-  if (!had_folder_) {
-    fs::remove_all(directory_, error);
-    return;
-  }
-  for (fs::directory_iterator it(directory_, error), end; !error && it != end;
-       it.increment(error)) {
-    std::error_code left;
-    fs::remove_all(it->path(), left);
+  const fs::perms permissions = fs::status(directory_, error).permissions();
+  // It may be in use since, or have steps of another program: it is let alone.
+  if (error || !RemoveStore(directory_).ok() || !had_folder_) return;
+  if (fs::create_directory(directory_, error)) {
+    fs::permissions(directory_, permissions, error);
   }
 }
 
