@@ -36,7 +36,9 @@ class HistoryRow(NamedTuple):
     shape: tuple[int, ...]
     nbytes: int
     digest: str
-    value: bool | int | float | None  # Of these kinds; None of others.
+    # Of a number, an array of no dimensions, and a str of up to 256 bytes; None
+    # of all else.
+    value: bool | int | float | complex | str | None
     count: int | None = None  # type: ignore[assignment]  # Hides tuple.count().
     nan: int | None = None
     inf: int | None = None

@@ -57,10 +57,11 @@ class Comparing(Holding):
         """Each value that one leaf had, over the steps of a branch, or those
         from `first` to `last`. KeyError where none of them has it.
 
-        With a `statistic` ("l2", "mean", ..., or "value" of numbers) `name` is
-        a glob, and the result has for each leaf that matches the steps, and
-        the statistic in each: of the steps in which the leaf has statistics.
-        What was saved with statistics=False has none, but for "value".
+        With a `statistic` ("l2", "mean", ..., or "value" of numbers and of
+        arrays of no dimensions) `name` is a glob, and the result has for each
+        leaf that matches the steps, and the statistic in each: of the steps in
+        which the leaf has statistics. What was saved with statistics=False has
+        none, but for "value".
 
         Reads records, no arrays. Ctrl-C stops it.
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ckptree._engine import LeafInfo
 
 _NUMBERS = ("bool", "int", "float")
+_SCALAR = "scalar"  # The mark of a scalar of NumPy.
+_LONGEST = 256  # Bytes of a str that is shown.
 _STATISTICS = (*LeafStats._fields, "value")
 
 
@@ -141,27 +143,44 @@ def _row(
         shape=kind.shape,
         nbytes=detail.nbytes,
         digest=detail.digest,
-        value=_number(store, kind.kind, info, fields["step"], branch),
+        value=_value(store, info, detail.nbytes, fields["step"], branch),
         **fields,
         **(stats._asdict() if stats is not None else {}),
     )
 
 
-def _number(
-    store: _engine.Store, kind: str, info: LeafInfo, step: int, branch: str
-) -> bool | int | float | None:
-    """What a bool, int or float was in that step."""
-    if kind not in _NUMBERS:
-        return None
+def _value(
+    store: _engine.Store, info: LeafInfo, nbytes: int, step: int, branch: str
+) -> bool | int | float | complex | str | None:
+    """What a number was in that step, or a short str."""
     from ckptree.arrays import values
 
+    text = values.kind_of(info) == "str" and nbytes <= _LONGEST
+    if not text and not _is_number(info, complex_too=True):
+        return None
     try:
         opened = _engine.restore(store, on_branch(branch, step))
         (value,) = values.read(opened, [info])
     except NotFoundError:
         return None  # Removed since then.
-    number: bool | int | float = value
-    return number
+    shown: bool | int | float | complex | str = _plain(value)
+    return shown
+
+
+def _is_number(info: LeafInfo, *, complex_too: bool = False) -> bool:
+    """Of Python, or an array of no dimensions."""
+    from ckptree.arrays import values
+
+    kind = values.kind_of(info)
+    if kind != "array":
+        return kind in _NUMBERS or (complex_too and kind == "complex")
+    if info.shape != () or info.packed or info.tag not in ("", _SCALAR):
+        return False
+    return complex_too or not info.dtype_name.startswith("complex")
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
 
 
 def _check_glob(glob: str, *steps: _engine.Step) -> None:
@@ -185,10 +204,8 @@ def _values_by_name(
     held = [i if i.tie_to is None else step.find(i.tie_to) for i in leaves]
     found: dict[str, Any] = dict.fromkeys(info.name for info in leaves)
     if statistic == "value":
-        chosen = [
-            i for i, at in enumerate(held) if values.kind_of(at) in _NUMBERS
-        ]
-        read = values.read(step, [held[i] for i in chosen])
+        chosen = [i for i, at in enumerate(held) if _is_number(at)]
+        read = map(_plain, values.read(step, [held[i] for i in chosen]))
         found.update(zip([leaves[i].name for i in chosen], read))
         return found
     for info, at, fields in zip(leaves, held, step.details(held)):

@@ -55,7 +55,7 @@ def over_steps(rows: Sequence[Any], column: str | None) -> tuple[str, Any]:
     if column is None and "metrics" in fields:
         return "", {name: _metric(rows, name) for name in names}
     if column is None and "last_step" in fields:
-        known = any(row.value is not None for row in rows)
+        known = any(isinstance(row.value, (int, float)) for row in rows)
         column = "value" if known else "mean"
     if column is not None and column in fields:
         return column, {column: _column(rows, column)}

@@ -241,3 +241,29 @@ def test_of_a_reader_and_of_a_manager(run, tmp_path):
         manager.wait_until_finished()
         assert [row.value for row in manager.store.history("n")] == [1, 2]
         assert manager[2].blame()[0].since_step == 2
+
+
+def test_values_that_are_no_plain_numbers(tmp_path):
+    with ckptree.Store(tmp_path / "run") as store:
+        for step in (1, 2):
+            state = {
+                "tag": f"v{step}",
+                "long": "x" * 1000 + str(step),
+                "z": complex(step, 1),
+                "count": np.array(step, "int32"),
+                "scalar": np.float32(step / 2),
+                "w": np.full(2, step),
+            }
+            store.save(step, state).result()
+        expected = {
+            "tag": ["v1", "v2"],
+            "long": [None, None],
+            "z": [1 + 1j, 2 + 1j],
+            "count": [1, 2],
+            "scalar": [0.5, 1.0],
+            "w": [None, None],
+        }
+        for name, values in expected.items():
+            assert [row.value for row in store.history(name)] == values, name
+        assert store.history("count", "value")["count"].values == [1, 2]
+        assert store.history("*", "value").keys() == {"count", "scalar"}

@@ -253,7 +253,8 @@ constexpr Command kCommands[] = {
      kFindFlags, true, 1, 2, RunFind},
     {"stat", "[KEY...]", "the statistics of arrays",
      "KEY is an array, a subtree or a glob; nothing: all. Under the table:\n"
-     "how many elements there are, of each type. Reads no arrays: L2 and STD\n"
+     "how many elements there are, of each type; the parts of complex ones\n"
+     "count by themselves. Reads no arrays: L2 and STD\n"
      "are by the sums in their records. ~ before STD: few of its digits are\n"
      "right, as it is less than a millionth of the mean. An L2 of >1e154 or\n"
      "<1e-150: a double does not hold the squares.\n\n"

@@ -86,8 +86,11 @@ absl::Status NoSuchKey(const Step& step, std::string_view key,
   const auto alike = std::ranges::find(names, WithoutMarks(key), WithoutMarks);
   if (alike != names.end() && nearest != key) nearest = *alike;
   if (nearest == key) {
-    text = absl::StrFormat("`%s` of step %s is None: it has no value",
-                           Escape(key), NameOf(step));
+    const auto node = std::ranges::find(leaves, nearest, &LeafInfo::name);
+    const bool none = node == leaves.end() || node->kind == EntryKind::kNone;
+    text = absl::StrFormat(
+        "`%s` of step %s is %s: it has no value", Escape(key), NameOf(step),
+        none ? "None" : absl::StrFormat("an empty %s", Name(node->kind)));
   } else if (!nearest.empty()) {
     text += ". Did you mean `" + nearest + "`?";
   }

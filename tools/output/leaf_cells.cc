@@ -38,6 +38,12 @@ void MarkDeviation(const Statistics& statistics, Cell* cell) {
 
 }  // namespace
 
+std::uint64_t NumberCount(const LeafInfo& leaf) {
+  const auto elements =
+      static_cast<std::uint64_t>(ElementCount(leaf.shape).value_or(0));
+  return IsComplex(leaf.dtype) ? 2 * elements : elements;
+}
+
 std::string ShapeText(const Shape& shape) {
   std::string text = "[";
   for (std::size_t i = 0; i < shape.size(); ++i) {

@@ -5,6 +5,7 @@
 #ifndef CKPTREE_TOOLS_OUTPUT_LEAF_CELLS_H_
 #define CKPTREE_TOOLS_OUTPUT_LEAF_CELLS_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +21,10 @@ std::string ShapeText(const Shape& shape);
 
 // "float32[3,4]", or the kind of what is no array.
 Cell TypeCell(const LeafInfo& leaf);
+
+// How many numbers a leaf has: two for each element of a complex array, as its
+// statistics count.
+std::uint64_t NumberCount(const LeafInfo& leaf);
 
 // A statistic by the name of its column, which are those of StatisticsCells;
 // null where there are no finite elements that it could be of.

@@ -38,6 +38,36 @@ std::uint64_t NonFiniteOf(const LeafSide& side) {
   return side.statistics ? side.statistics->nan + side.statistics->inf : 0;
 }
 
+// Of the dicts, lists, tuples and objects that are another in the other step,
+// or not there: their names, as of two steps whose leaves are the same.
+absl::StatusOr<std::vector<std::string>> OtherContainers(const Step& before,
+                                                         const Step& after) {
+  std::vector<std::string> names;
+  if (before.info().digest == after.info().digest) return names;
+  using Shown = std::pair<EntryKind, std::string>;  // And its tag.
+  std::map<std::string, Shown> first;
+  const auto is_container = [](const LeafInfo& info) {
+    return !info.is_leaf() && info.kind != EntryKind::kNone &&
+           info.kind != EntryKind::kTie;
+  };
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> a, before.Leaves());
+  for (const LeafInfo& info : a) {
+    if (is_container(info)) first[info.name] = {info.kind, info.tag};
+  }
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> b, after.Leaves());
+  for (const LeafInfo& info : b) {
+    if (!is_container(info)) continue;
+    const auto it = first.find(info.name);
+    if (it == first.end() || it->second != Shown(info.kind, info.tag)) {
+      names.push_back(info.name);
+    }
+    if (it != first.end()) first.erase(it);
+  }
+  for (const auto& [name, shown] : first) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 // What is in no record of a leaf.
 struct Computed {
   Cell values[2] = {NoCell(), NoCell()};  // Of what is no array: both sides.
@@ -374,6 +404,10 @@ absl::StatusOr<int> RunDiff(Session& session) {
   const auto name = [](const Step& step) {
     return StepText(step.info().branch, step.step());
   };
+  std::vector<std::string> containers;
+  if (found.size() == 0 && key.empty()) {
+    CKPTREE_ASSIGN_OR_RETURN(containers, OtherContainers(before, after));
+  }
   const bool people = options->format == Format::kTable;
   if (people || options->format == Format::kMarkdown) {
     CKPTREE_RETURN_IF_ERROR(found.LookForNonFinite());
@@ -383,7 +417,7 @@ absl::StatusOr<int> RunDiff(Session& session) {
     table.extra = {{"before", name(before)}, {"after", name(after)}};
     table.ending = [&]() -> absl::StatusOr<Json> {
       CKPTREE_RETURN_IF_ERROR(found.ReadAll());  // Those behind a limit.
-      return Json::object({{"same", found.same()}});
+      return Json::object({{"same", found.same()}, {"containers", containers}});
     };
     CKPTREE_RETURN_IF_ERROR(session.Print(std::move(table), *options));
   }
@@ -392,17 +426,24 @@ absl::StatusOr<int> RunDiff(Session& session) {
     session.out().Write(absl::StrFormat(
         "%s -> %s: %s%s\n", name(before), name(after),
         found.size() == 0
-            ? std::string("no difference")
+            ? std::string(containers.empty() ? "no difference"
+                                             : "no other value")
             : CountText(found.size(), "difference", "differences"),
         key.empty()
             ? absl::StrFormat(", %s the same",
                               CountText(found.same(), "leaf is", "leaves are"))
             : ""));
+    if (!containers.empty()) {
+      session.out().Write(absl::StrFormat(
+          "%s of another kind: %s%s; `ckptree ls -a` shows what they are\n",
+          CountText(containers.size(), "container is", "containers are"),
+          Escape(containers[0]), containers.size() > 1 ? ", ..." : ""));
+    }
     if (found.has_non_finite()) {
       session.out().Write("norms and differences are of the finite elements\n");
     }
   }
-  return found.size() == 0 ? kExitOk : kExitNegative;
+  return found.size() == 0 && containers.empty() ? kExitOk : kExitNegative;
 }
 
 }  // namespace ckptree::tools

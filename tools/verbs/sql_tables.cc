@@ -195,8 +195,7 @@ SqlValue ArrayColumn(const ArrayInStep& array, int column) {
     case 4:
       return ShapeText(array.leaf.shape);
     case 5:
-      return Whole(static_cast<std::uint64_t>(
-          ElementCount(array.leaf.shape).value_or(0)));
+      return Whole(NumberCount(array.leaf));
     case 6:
       return finite(s.l2());
     case 7:

@@ -211,10 +211,7 @@ absl::StatusOr<int> RunStat(Session& session) {
     RowMaker row(needed, cells);
     row.Add([&] { return TextCell(leaf.name); });
     row.Add([&] { return TypeCell(leaf); });
-    row.Add([&] {
-      return CountCell(
-          static_cast<std::uint64_t>(ElementCount(leaf.shape).value_or(0)));
-    });
+    row.Add([&] { return CountCell(NumberCount(leaf)); });
     const StatisticsCells statistics(detail.statistics);
     for (const std::string_view name :
          {"l2", "mean", "std", "min", "max", "nan", "inf", "zeros"}) {
