@@ -11,6 +11,10 @@
 namespace ckptree::tools {
 namespace {
 
+// Longer ones are shown as the bytes they are: to make digits of them takes the
+// square of their size.
+constexpr std::int64_t kMostIntBytes = 4096;
+
 // Of finite numbers whose squares no double holds.
 bool SquaresAreLost(const Statistics& statistics) {
   return std::isinf(statistics.sum_of_squares) ||
@@ -52,7 +56,13 @@ std::string ShapeText(const Shape& shape) {
   return text + "]";
 }
 
+bool IsLargeInt(const LeafInfo& leaf) {
+  return leaf.tag == "int" && leaf.dtype == DType::kUint8 &&
+         leaf.shape.size() == 1 && leaf.shape[0] <= kMostIntBytes;
+}
+
 Cell TypeCell(const LeafInfo& leaf) {
+  if (IsLargeInt(leaf)) return TextCell("int");
   if (leaf.dtype == DType::kNone) return TextCell(Name(leaf.kind));
   return TextCell(std::string(Name(leaf.dtype)) + ShapeText(leaf.shape));
 }

@@ -19,6 +19,10 @@ namespace ckptree::tools {
 // "[3,4]"
 std::string ShapeText(const Shape& shape);
 
+// An int of Python's with more than 64 bits, as generators of random numbers
+// have (python/src/state_writer.cc): its bytes are an array. Not of very many.
+bool IsLargeInt(const LeafInfo& leaf);
+
 // "float32[3,4]", or the kind of what is no array.
 Cell TypeCell(const LeafInfo& leaf);
 

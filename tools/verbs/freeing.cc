@@ -46,7 +46,8 @@ std::string KeptText(const std::vector<KeptVersion>& kept) {
     absl::StrAppendFormat(&text, "kept: step %d (version %d): %s\n",
                           kept[i].step, kept[i].version,
                           kept[i].why.empty()
-                              ? "until just now; the next one frees it"
+                              ? "it was open until just now, and goes with the "
+                                "next collection"
                               : EscapeLines(kept[i].why));
   }
   return text;

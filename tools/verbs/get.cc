@@ -21,6 +21,7 @@
 #include "tools/output/decimal.h"
 #include "tools/output/element_text.h"
 #include "tools/output/failure.h"
+#include "tools/output/leaf_cells.h"
 #include "tools/output/new_file.h"
 #include "tools/output/npy.h"
 #include "tools/output/quantity.h"
@@ -28,10 +29,6 @@
 
 namespace ckptree::tools {
 namespace {
-
-// Longer ones are printed as the bytes they are: to make digits of them takes
-// the square of their size.
-constexpr std::int64_t kMostIntBytes = 4096;
 
 std::string ShapeText(const Shape& shape) {
   std::string text = "[";
@@ -143,15 +140,15 @@ class Getter {
     const absl::StatusOr<std::vector<std::byte>> elements =
         reader.Read(*selection);
     if (!elements.ok()) return elements.status();
+    if (IsLargeInt(leaf) && target_.slice.empty()) {
+      LeafInfo number = leaf;
+      number.kind = EntryKind::kInt;
+      number.dtype = DType::kNone;
+      PutJson(named, number, {}, DecimalText(*elements));
+      return absl::OkStatus();
+    }
     PutJson(named, leaf, shape, ArrayJson(leaf.dtype, shape, *elements));
     return absl::OkStatus();
-  }
-
-  // An int of Python's with more than 64 bits, as generators of random numbers
-  // have (python/src/state_writer.cc): its bytes are an array.
-  static bool IsLargeInt(const LeafInfo& leaf) {
-    return leaf.tag == "int" && leaf.dtype == DType::kUint8 &&
-           leaf.shape.size() == 1 && leaf.shape[0] <= kMostIntBytes;
   }
 
   absl::Status LargeInt(const ArrayReader& reader, const Selection& all) {
