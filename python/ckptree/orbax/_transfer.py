@@ -13,13 +13,13 @@ import numpy as np
 
 import ckptree
 from ckptree.errors import AlreadyExistsError, CorruptionError
-from ckptree.orbax import _flax_files, _items, _place, _saving
+from ckptree.orbax import _flax_files, _items, _place, _random_keys, _saving
 from ckptree.orbax._document_handlers import json_item
 from ckptree.orbax._items import About, Item
 from ckptree.orbax._keys import keys_of
 from ckptree.orbax._manager_arguments import ordered_metrics
 from ckptree.orbax._sharding import to_plain
-from ckptree.orbax._tree_save import map_leaves
+from ckptree.orbax._tree_save import ROOT, map_leaves
 from ckptree.orbax._tree_save import save as tree_item
 from ckptree.orbax._variables import as_orbax_saves, variables_of
 from ckptree.paths import local_path
@@ -416,6 +416,8 @@ def item_arrays(folder: pathlib.Path) -> dict[str, np.ndarray[Any, Any]]:
     def on_leaf(name: str, leaf: Any) -> Any:
         if isinstance(leaf, np.ndarray):
             arrays[name] = leaf
+        elif _random_keys.is_typed(leaf):
+            arrays[name] = _random_keys.numbers(leaf)
         return leaf
 
     map_leaves(_read_item(_orbax(), folder).state, on_leaf)
@@ -427,11 +429,13 @@ def _of(item: Item, handler: str) -> Item:
 
 
 def _read_tree(ocp: Any, folder: pathlib.Path) -> Item:
-    """As arrays of the host, and where those of JAX lay."""
+    """As arrays of the host, but for typed keys, and where those of JAX
+    lay."""
     handler = ocp.PyTreeCheckpointHandler()
     described = handler.metadata(folder)
     kinds: dict[Any, Any] = {}
     value_types = ocp.metadata.value
+    impls = _random_keys.implementations(folder)
 
     def args(name: str, leaf: Any) -> Any:
         kinds[keys_of(name)] = leaf
@@ -447,6 +451,16 @@ def _read_tree(ocp: Any, folder: pathlib.Path) -> Item:
     tree = handler.restore(
         folder, args=ocp.args.PyTreeRestore(restore_args=restore_args)
     )
+    if impls:
+
+        def with_keys(name: str, leaf: Any) -> Any:
+            impl = impls.get(getattr(kinds[keys_of(name)], "name", ""))
+            if impl is None:
+                return leaf
+            below = name.removeprefix(ROOT + "/")
+            return _random_keys.typed(leaf, impl, f"{folder}: {below}")
+
+        tree = map_leaves(tree, with_keys)
     made = tree_item(tree, None)
     about = _about_arrays(tree, kinds)
     if described.custom_metadata:
@@ -470,6 +484,9 @@ def _about_arrays(tree: Any, kinds: dict[Any, Any]) -> dict[str, Any]:
             plain = to_plain(sharding.to_jax_sharding())
         except (ValueError, KeyError, RuntimeError):
             plain = None  # Its devices are not here.
+        if plain and "spec" in plain and _random_keys.is_typed(leaf):
+            # Orbax says it of the numbers, which have one more axis.
+            plain["spec"] = plain["spec"][: leaf.ndim]
         if plain not in placements:
             placements.append(plain)
         placed[below] = placements.index(plain)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random keys that go from Orbax to a store, and back."""
+
+import json
+
+import ckptree
+import ckptree.orbax as ours
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as theirs
+import pytest
+from ckptree.orbax import _lending
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+
+def keys():
+    return {
+        "rng": jax.random.key(3),
+        "list": [jax.random.split(jax.random.key(1, impl="rbg"), 3)],
+        "of.dots": {"urbg": jax.random.key(9, impl="unsafe_rbg")},
+        "of numbers": jax.random.PRNGKey(1),
+        "w": jnp.arange(3.0),
+    }
+
+
+def spread():
+    mesh = Mesh(np.array(jax.devices()), ("x",))
+    split = jax.random.split(jax.random.key(1), 2 * len(jax.devices()))
+    return jax.device_put(split, NamedSharding(mesh, PartitionSpec("x")))
+
+
+def save(ocp, path, args):
+    with ocp.CheckpointManager(path) as manager:
+        manager.save(0, args=args)
+        manager.wait_until_finished()
+    return path
+
+
+def assert_same_keys(found, wanted):
+    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted)):
+        assert one.dtype == other.dtype and one.shape == other.shape
+        assert one.sharding == other.sharding
+        assert bool((one == other).all())
+
+
+def leaves_of(path):
+    """What the engine has of each."""
+    with ckptree.open(path) as store:
+        return {
+            name: (leaf.tag, leaf.shape, leaf.digest)
+            for name, leaf in store[0].items()
+        }
+
+
+# ---- Leaves of a tree ----
+
+
+@pytest.mark.parametrize("kind", ["StandardSave", "PyTreeSave"])
+def test_typed_keys_of_a_tree(tmp_path, kind):
+    for name, ocp in (("old", theirs), ("direct", ours)):
+        save(ocp, tmp_path / name, getattr(ocp.args, kind)(keys()))
+    ours.import_checkpoint(tmp_path / "old", tmp_path / "new")
+    found = leaves_of(tmp_path / "new")
+    assert found == leaves_of(tmp_path / "direct")
+    tags = {tag for tag, _, _ in found.values()}
+    assert tags == {"", "prng:threefry2x32", "prng:rbg", "prng:unsafe_rbg"}
+    with ours.CheckpointManager(tmp_path / "new") as manager:
+        assert_same_keys(manager.restore(0), keys())
+        like = jax.tree.map(jnp.zeros_like, {"w": keys()["w"]}) | {
+            "rng": jax.random.key(0),
+            "list": [jax.random.split(jax.random.key(0, impl="rbg"), 3)],
+            "of.dots": {"urbg": jax.random.key(0, impl="unsafe_rbg")},
+            "of numbers": jax.random.PRNGKey(0),
+        }
+        args = ours.args.StandardRestore(like)
+        assert_same_keys(manager.restore(0, args=args), keys())
+        other = ours.args.StandardRestore(
+            like | {"of numbers": jax.random.key(0)}
+        )
+        with pytest.raises(ckptree.MismatchError, match="of numbers"):
+            manager.restore(0, args=other)
+
+
+def test_keys_that_were_spread(tmp_path):
+    state = {"keys": spread(), "w": jnp.ones(2)}
+    save(theirs, tmp_path / "old", theirs.args.StandardSave(state))
+    ours.import_checkpoint(tmp_path / "old", tmp_path / "new")
+    with ours.CheckpointManager(tmp_path / "new") as manager:
+        assert_same_keys(manager.restore(0), state)
+
+
+def test_keys_go_back_to_orbax(tmp_path):
+    save(theirs, tmp_path / "old", theirs.args.StandardSave(keys()))
+    ours.import_checkpoint(tmp_path / "old", tmp_path / "new")
+    ours.export_orbax(tmp_path / "new", tmp_path / "back")
+    with theirs.CheckpointManager(tmp_path / "back") as manager:
+        args = theirs.args.StandardRestore()
+        assert_same_keys(manager.restore(0, args=args), keys())
+
+
+def test_a_key_of_an_implementation_that_is_not_here(tmp_path):
+    state = {"a": {"rng": jax.random.key(3)}}
+    path = save(theirs, tmp_path / "old", theirs.args.StandardSave(state))
+    (about,) = path.glob("0/default/array_metadatas/process_*")
+    about.write_text(about.read_text().replace("threefry2x32", "of_my_own"))
+    with pytest.raises(ValueError, match="a/rng.*'of_my_own'"):
+        ours.import_checkpoint(path, tmp_path / "new")
+    for damage in ("{", json.dumps({"array_metadatas": [1]})):
+        about.write_text(damage)
+        with pytest.raises(ValueError, match="process_0 is not what Orbax"):
+            ours.import_checkpoint(path, tmp_path / "new")
+
+
+def test_the_command_gets_their_numbers(tmp_path):
+    path = save(theirs, tmp_path / "old", theirs.args.StandardSave(keys()))
+    lent, others = _lending.find(path / "0")
+    assert others == 0
+    read = {part.name: part for part in lent}
+    assert read["default/rng"].shape == (2,)
+    numbers = jax.random.key_data(keys()["rng"])
+    assert read["default/rng"].read() == np.asarray(numbers).tobytes()
