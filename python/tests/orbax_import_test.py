@@ -191,3 +191,29 @@ def test_a_state_of_nnx_that_orbax_saved(tmp_path):
             with pytest.raises(ValueError, match="kernel"):
                 args = ours.args.StandardRestore(wrong)
                 manager.restore(0, args=ours.args.Composite(model=args))
+
+
+# ---- An import that fails ----
+
+
+def test_no_store_is_left_where_nothing_was_imported(tmp_path):
+    path = saved(tmp_path / "theirs", [3, 4])
+    about = path / "3" / "default" / "_METADATA"
+    about.rename(path / "away")  # No handler that is known wrote that.
+    (tmp_path / "empty").mkdir()
+    for one in (path, path / "3"):
+        for steps in (None, [3]):
+            for store in (tmp_path / "new" / "store", tmp_path / "empty"):
+                with pytest.raises(NotImplementedError, match="3/default"):
+                    ours.import_checkpoint(one, store, steps=steps)
+                assert not (tmp_path / "new").exists()
+                assert not any((tmp_path / "empty").iterdir())
+    # What was there, or was imported, stays.
+    (path / "away").rename(about)
+    (path / "4" / "default" / "_METADATA").unlink()
+    store = tmp_path / "new" / "store"
+    for _ in range(2):
+        with pytest.raises(NotImplementedError, match="4/default"):
+            ours.import_checkpoint(path, store)
+        with ckptree.open(store) as found:
+            assert list(found) == [3]

@@ -121,3 +121,66 @@ def test_the_command_gets_their_numbers(tmp_path):
     assert read["default/rng"].shape == (2,)
     numbers = jax.random.key_data(keys()["rng"])
     assert read["default/rng"].read() == np.asarray(numbers).tobytes()
+
+
+# ---- Items of a key each ----
+
+
+def items(ocp):
+    np.random.seed(3)
+    return ocp.args.Composite(
+        typed=ocp.args.JaxRandomKeySave(jax.random.key(1)),
+        batch=ocp.args.JaxRandomKeySave(jax.random.split(jax.random.key(2))),
+        numbers=ocp.args.JaxRandomKeySave(jax.random.PRNGKey(1)),
+        legacy=ocp.args.NumpyRandomKeySave(np.random.get_state()),
+        state=ocp.args.NumpyRandomKeySave(np.random.get_state(legacy=False)),
+        model=ocp.args.StandardSave({"w": jnp.arange(3.0)}),
+    )
+
+
+def assert_items_come_back(ocp, path):
+    np.random.seed(3)
+    asked = ocp.args.Composite(
+        **dict.fromkeys(
+            ("typed", "batch", "numbers"), ocp.args.JaxRandomKeyRestore()
+        ),
+        **dict.fromkeys(("legacy", "state"), ocp.args.NumpyRandomKeyRestore()),
+    )
+    with ocp.CheckpointManager(path) as manager:
+        found = manager.restore(0, args=asked)
+    wanted = {
+        "typed": jax.random.key(1),
+        "batch": jax.random.split(jax.random.key(2)),
+        "numbers": jax.random.PRNGKey(1),
+    }
+    assert_same_keys({name: found[name] for name in wanted}, wanted)
+    for name, state in (
+        ("legacy", np.random.get_state()),
+        ("state", np.random.get_state(legacy=False)),
+    ):
+        assert type(found[name]) is type(state)
+        np.testing.assert_equal(found[name], state)
+        np.random.set_state(found[name])
+
+
+def test_items_of_random_keys_go_both_ways(tmp_path):
+    for name, ocp in (("old", theirs), ("direct", ours)):
+        save(ocp, tmp_path / name, items(ocp))
+    ours.import_checkpoint(tmp_path / "old", tmp_path / "new")
+    assert_items_come_back(ours, tmp_path / "new")
+    assert leaves_of(tmp_path / "new") == leaves_of(tmp_path / "direct")
+    for name in ("new", "direct"):
+        ours.export_orbax(tmp_path / name, tmp_path / f"of {name}")
+        assert_items_come_back(theirs, tmp_path / f"of {name}")
+
+
+def test_an_item_of_another_default(tmp_path):
+    """Orbax keeps the numbers of such an item, and not whose they are."""
+    with jax.default_prng_impl("rbg"):
+        args = theirs.args.JaxRandomKeySave(jax.random.key(1))
+        args = theirs.args.Composite(rng=args)
+        save(theirs, tmp_path / "old", args)
+        ours.import_checkpoint(tmp_path / "old", tmp_path / "new")
+    assert leaves_of(tmp_path / "new")["rng"][0] == "prng:rbg"
+    with pytest.raises(ValueError, match="rng.*set jax_default_prng_impl"):
+        ours.import_checkpoint(tmp_path / "old", tmp_path / "other")

@@ -42,6 +42,7 @@ from ckptree.orbax._document_handlers import (
     JsonCheckpointHandler,
     ProtoCheckpointHandler,
 )
+from ckptree.orbax._exporting import export_orbax
 from ckptree.orbax._handler import AsyncCheckpointHandler, CheckpointHandler
 from ckptree.orbax._manager_options import CheckpointManagerOptions
 from ckptree.orbax._place import OrbaxCheckpointError
@@ -50,7 +51,7 @@ from ckptree.orbax._registry import (
     DefaultCheckpointHandlerRegistry,
 )
 from ckptree.orbax._remote import RemoteOptions
-from ckptree.orbax._transfer import export_orbax, import_checkpoint
+from ckptree.orbax._transfer import import_checkpoint
 from ckptree.orbax._tree_handlers import (
     BasePyTreeCheckpointHandler,
     PyTreeCheckpointHandler,

@@ -11,7 +11,8 @@ import sys
 import ckptree
 from ckptree.lending import add_verbs, lend, say_steps
 from ckptree.orbax import _lending
-from ckptree.orbax._transfer import export_orbax, import_steps
+from ckptree.orbax._exporting import export_orbax
+from ckptree.orbax._transfer import import_steps
 from ckptree.progress import steps_on_stderr
 
 

@@ -39,6 +39,35 @@ def key_folder(item: pathlib.Path) -> KeyFolder | None:
     return None
 
 
+def read_of_jax(ocp: Any, folder: KeyFolder) -> Any:
+    """Where JAX puts it by default, as JaxRandomKeyRestore() gives it."""
+    import jax
+
+    args = ocp.args.ArrayRestore(restore_args=ocp.RestoreArgs(np.ndarray))
+    data = ocp.ArrayCheckpointHandler().restore(folder.path, args=args)
+    if folder.marked:
+        return typed(data, None, str(folder.path))
+    return jax.numpy.asarray(data)
+
+
+def as_orbax_takes(key: Any) -> Any:
+    """A key for JaxRandomKeySave, which gives it back with the implementation
+    that JAX has by default. ValueError: it would be another key, or Orbax does
+    not take it."""
+    import jax
+
+    default = jax.config.jax_default_prng_impl
+    impl = str(jax.random.key_impl(key)) if is_typed(key) else ""
+    if impl not in ("", default):
+        raise ValueError(
+            f"a key of {impl!r}, which Orbax would read as one of {default!r}"
+        )
+    if not impl:
+        # Orbax looks at the numbers as those of a key, too.
+        typed(key, None, "the item")
+    return key
+
+
 def implementations(folder: pathlib.Path) -> dict[str, str]:
     """Of the arrays of a tree that were typed keys, by the names that Orbax
     has for them. ValueError: its file is damaged."""

@@ -1,40 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of Orbax and Flax into a store, and back to Orbax. Needs Orbax,
-which reads and writes its own."""
+"""Checkpoints of Orbax and Flax into a store. Needs Orbax, which reads its
+own."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any, Iterable, NamedTuple
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple
 
 import numpy as np
 
 import ckptree
-from ckptree.errors import AlreadyExistsError, CorruptionError
+from ckptree.errors import AlreadyExistsError, CorruptionError, Error
 from ckptree.orbax import _flax_files, _items, _place, _random_keys, _saving
 from ckptree.orbax._document_handlers import json_item
-from ckptree.orbax._items import About, Item
+from ckptree.orbax._items import Item
 from ckptree.orbax._keys import keys_of
 from ckptree.orbax._manager_arguments import ordered_metrics
 from ckptree.orbax._sharding import to_plain
 from ckptree.orbax._tree_save import ROOT, map_leaves
 from ckptree.orbax._tree_save import save as tree_item
-from ckptree.orbax._variables import as_orbax_saves, variables_of
 from ckptree.paths import local_path
 from ckptree.progress import showing
+from ckptree.removing import remove_store
 
 if TYPE_CHECKING:
     from ckptree.orbax._flax_files import FlaxStep
-    from ckptree.step import Step
-
     from ckptree.progress import Meter, Progress
 
     PathLike = str | os.PathLike[str]
 
 # Names of handlers, as Orbax keeps them and as we do.
-_OURS = "ckptree.orbax."
+OURS = "ckptree.orbax."
 _TREES = ("StandardCheckpointHandler", "PyTreeCheckpointHandler")
 
 
@@ -58,7 +57,8 @@ def import_checkpoint(
     verify: bool = True,
 ) -> list[int]:
     """Makes a store of what Orbax or Flax wrote. Returns the steps, those of
-    `steps` only where it is given.
+    `steps` only where it is given. Where nothing could be imported, no store is
+    made.
 
     Of a manager's directory, with all its steps, whatever their names; of one
     checkpoint, or one file of Flax: a store with one step. Of a directory of
@@ -158,11 +158,32 @@ def _import_as(
         read = _Read(_read_file(root), {}, {})
     else:
         read = _read_step(_orbax(), root)
-    pathlib.Path(destination).parent.mkdir(parents=True, exist_ok=True)
-    with ckptree.Store(destination) as store:
+    with _opened(pathlib.Path(destination)) as store:
         _save(store, step, read, _time(root))
         _verify(store, step, verify)
     return step
+
+
+@contextlib.contextmanager
+def _opened(directory: pathlib.Path) -> Iterator[ckptree.Store]:
+    """The store to import to. One that was made for it, and the folders above,
+    go where nothing was saved."""
+    made = not _place.is_store(directory)
+    lacking = [p for p in (directory, *directory.parents) if not p.exists()]
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with ckptree.Store(directory) as store:
+            yield store
+    except BaseException:
+        # With a step, or open elsewhere, it stays.
+        with contextlib.suppress(Error, OSError):
+            if made:
+                remove_store(directory)
+            if directory not in lacking:
+                directory.mkdir(exist_ok=True)
+            for above in lacking[1:]:
+                above.rmdir()
+        raise
 
 
 def _import_manager(
@@ -177,8 +198,7 @@ def _import_manager(
     options = ocp.CheckpointManagerOptions(read_only=True)
     with ocp.CheckpointManager(root, options=options) as manager:
         said = dict(manager.metadata().custom_metadata or {})
-    pathlib.Path(destination).parent.mkdir(parents=True, exist_ok=True)
-    with ckptree.Store(destination) as store:
+    with _opened(pathlib.Path(destination)) as store:
         if said and store.metadata() is None:
             store.set_metadata(said)
         for done, step in enumerate(wanted, 1):
@@ -224,11 +244,10 @@ def _import_flax(
     verify: bool,
 ) -> None:
     """Each prefix into a store of its own, as ckptree.flax has them."""
-    destination.mkdir(parents=True, exist_ok=True)
     for done, found in enumerate(chosen, 1):
         # Without a prefix they are a loop's own, PATH/STEP.
         below = _flax_files.folder_name(found.prefix) if found.prefix else ""
-        with ckptree.Store(destination / below) as store:
+        with _opened(destination / below) as store:
             if found.step not in store:
                 if found.path.is_dir():
                     _import_step(_orbax(), store, found.step, found.path)
@@ -364,6 +383,15 @@ def _read_item(ocp: Any, folder: pathlib.Path) -> Item:
         handler = ocp.JsonCheckpointHandler()
         found = handler.restore(folder, args=ocp.args.JsonRestore())
         return _of(json_item(found), "JsonCheckpointHandler")
+    key = _random_keys.key_folder(folder)
+    if key is not None and key.of_jax:
+        item = tree_item(_random_keys.read_of_jax(ocp, key), None)
+        return _of(item, "JaxRandomKeyCheckpointHandler")
+    if key is not None:
+        state = _read_tree(ocp, key.path).state
+        state = tuple(state) if key.marked else state
+        item = Item(state, {"tuple": key.marked})
+        return _of(item, "NumpyRandomKeyCheckpointHandler")
     raise NotImplementedError(
         f"{folder}: this item was written by a handler that cannot be "
         "imported: restore it by Orbax, and save it"
@@ -425,7 +453,7 @@ def item_arrays(folder: pathlib.Path) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def _of(item: Item, handler: str) -> Item:
-    return item._replace(about={**item.about, "handler": _OURS + handler})
+    return item._replace(about={**item.about, "handler": OURS + handler})
 
 
 def _read_tree(ocp: Any, folder: pathlib.Path) -> Item:
@@ -504,109 +532,3 @@ def _about_arrays(tree: Any, kinds: dict[Any, Any]) -> dict[str, Any]:
             "others": {k: v for k, v in placed.items() if v != most},
         },
     }
-
-
-def export_orbax(
-    source: PathLike,
-    destination: PathLike,
-    *,
-    steps: Iterable[int] | None = None,
-    progress: Progress = None,
-) -> list[int]:
-    """Writes the steps of a store, or `steps`, as Orbax's CheckpointManager
-    would: at destination/STEP. Returns the steps. ValueError: the destination
-    has something in it. Files of handlers of your own: NotImplementedError.
-    A variable of NNX becomes a dict with `value`, as Orbax has it: with a state
-    as the template Orbax restores it, whoever saved the step. `progress` is
-    that of import_checkpoint()."""
-    with showing(progress, "export", " steps", rare=True) as meter:
-        return _export(source, destination, steps, meter)
-
-
-def _export(
-    source: PathLike,
-    destination: PathLike,
-    steps: Iterable[int] | None,
-    meter: Meter | None,
-) -> list[int]:
-    root = pathlib.Path(local_path(destination)).absolute()
-    source = local_path(source)
-    ocp = _orbax()
-    if root.exists() and any(root.iterdir()):
-        raise ValueError(f"{root} is not empty: choose another directory")
-    with ckptree.open(source) as store:
-        wanted = (
-            [info.step for info in store.steps()]
-            if steps is None
-            else list(steps)
-        )
-        # With a function of metrics they are written; all steps are kept.
-        options = ocp.CheckpointManagerOptions(
-            enable_async_checkpointing=False, best_fn=lambda metrics: 0.0
-        )
-        with ocp.CheckpointManager(
-            root, options=options, metadata=store.metadata()
-        ) as manager:
-            for done, number in enumerate(sorted(wanted), 1):
-                step = _place.open_step(store, _place.Place(root, number))
-                manager.save(
-                    number,
-                    args=ocp.args.Composite(**_arguments(ocp, step, str(root))),
-                    metrics=_metrics(step, str(root)),
-                    custom_metadata=About.of(step).custom or None,
-                    force=True,
-                )
-                manager.wait_until_finished()
-                _keep_times(root / str(number), step)
-                if meter is not None:
-                    meter(done, len(wanted))
-    return sorted(wanted)
-
-
-def _keep_times(folder: pathlib.Path, step: Step) -> None:
-    """Says in a step that was written for Orbax when it was saved."""
-    about = folder / "_CHECKPOINT_METADATA"
-    found = json.loads(about.read_text())
-    found["commit_timestamp_nsecs"] = step.info.begun_ns
-    found["init_timestamp_nsecs"] = step.info.begun_ns
-    temporary = about.with_name(about.name + ".new")
-    temporary.write_text(json.dumps(found))
-    temporary.replace(about)
-
-
-def _metrics(step: Step, directory: str) -> Any:
-    if _items.METRICS not in _items.names(step):
-        return dict(step.metrics) or None
-    return _items.stored(step, _items.METRICS, directory).document()
-
-
-def _arguments(ocp: Any, step: Step, directory: str) -> dict[str, Any]:
-    import jax
-    from ckptree.orbax import _tree_restore
-
-    # Arrays that lay on devices that are not here.
-    first = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-
-    def restore(item: _items.StoredItem) -> Any:
-        tree = _tree_restore.restore(item, sharding=first)
-        return as_orbax_saves(tree, variables_of(item))
-
-    made: dict[str, Any] = {}
-    for name in _items.names(step):
-        item = _items.stored(step, name, directory)
-        kind = step.metadata.items[name]
-        handler = str(item.about.get("handler", "")).removeprefix(_OURS)
-        if kind == "json":
-            if name != _items.METRICS:
-                made[name] = ocp.args.JsonSave(item.document())
-        elif kind != "tree" or item.files() is not None:
-            raise NotImplementedError(
-                f"step {step.step}: the item {name!r} is of a handler of your "
-                f"own ({handler or kind}), which Orbax lacks"
-            )
-        elif handler == "ArrayCheckpointHandler":
-            made[name] = ocp.args.ArraySave(restore(item))
-        else:
-            made[name] = ocp.args.PyTreeSave(restore(item))
-    return made
-
