@@ -11,6 +11,7 @@ import pytest
 nnx = pytest.importorskip("flax.nnx")
 
 import jax
+import ml_dtypes
 import optax
 
 
@@ -137,3 +138,122 @@ def test_a_state_that_is_the_whole_step(tmp_path):
     (kernel,) = found["layers"]["0"]["kernel"].items()
     assert kernel[0] == "value"
     same(kernel[1], nnx.to_pure_dict(state)["layers"][0]["kernel"])
+
+
+# ---- What Orbax does not save ----
+
+
+def with_steps(path, *states):
+    with ckptree.Store(path) as store:
+        for step, state in enumerate(states, 1):
+            store.save(step, state).result(timeout=60)
+    return path
+
+
+def restored_by_orbax(path, step):
+    items = [child.name for child in (path / str(step)).iterdir()]
+    with theirs.CheckpointManager(path) as manager:
+        asked = {
+            name: theirs.args.PyTreeRestore()
+            for name in items
+            if (path / str(step) / name / "_METADATA").exists()
+        }
+        return dict(manager.restore(step, args=theirs.args.Composite(**asked)))
+
+
+W = np.arange(2.0)
+GOOD = {"params": {"w": W, "none": None, "d": {}, "l": [[], ()]}}
+REFUSED = {
+    "an empty item": ({"batch_stats": {}}, "batch_stats", "is empty"),
+    "None": ({"opt": None}, "opt", "is empty"),
+    "no elements": ({"z": np.zeros((0, 3))}, "z", "has no elements"),
+    "no keys": (
+        {"z": {"k": jax.random.split(jax.random.key(1))[:0]}},
+        "z/k",
+        "has no elements",
+    ),
+    "bytes": ({"b": {"text": b"x"}}, "b/text", "is bytes"),
+    "complex": ({"c": [1j]}, r"c/\[0\]", "is complex"),
+    "int": ({"i": {"n": 2**64}}, "i/n", "more than 64 bits"),
+    "elements": ({"u": {"w": W.astype(ml_dtypes.uint4)}}, "u/w", "is uint4"),
+    "metrics": ({"metrics": {"w": W}}, "metrics", "metrics of a step"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_it_is_told_before_anything_is_written(tmp_path, what):
+    state, key, why = REFUSED[what]
+    source = with_steps(tmp_path / "s", GOOD, {**GOOD, **state})
+    message = f"^step 2: `{key}` .*{why}.*--skip"
+    (tmp_path / "there").mkdir()
+    for out in (tmp_path / "not" / "there", tmp_path / "there"):
+        with pytest.raises(ValueError, match=message):
+            ours.export_orbax(source, out)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["s", "there"]
+    assert not any((tmp_path / "there").iterdir())
+    ours.export_orbax(source, tmp_path / "there", skip=True)
+    # Inside an item Orbax has empty containers.
+    assert "d" in restored_by_orbax(tmp_path / "there", 1)["params"]
+    found = restored_by_orbax(tmp_path / "there", 2)
+    same(found.pop("params")["w"], W)
+    assert not found
+
+
+def test_what_is_left_out_of_a_tree(tmp_path):
+    layers = [np.zeros((0, 2)), W, {"b": b"x", "w": W}]
+    state = {"layers": layers, "big": 2**64 - 1, "flag": np.bool_(True)}
+    source = with_steps(tmp_path / "s", state)
+    ours.export_orbax(source, tmp_path / "o", skip=True)
+    found = restored_by_orbax(tmp_path / "o", 1)
+    same(found["layers"], [None, W, {"w": W}])
+    assert found["big"] == 2**64 - 1 and found["flag"]
+
+
+def test_a_step_of_which_nothing_is_left(tmp_path):
+    source = with_steps(tmp_path / "s", GOOD, {"z": {"z": np.zeros(0)}})
+    with pytest.raises(ValueError, match="step 2: it has nothing"):
+        ours.export_orbax(source, tmp_path / "o", skip=True)
+    assert not (tmp_path / "o").exists()
+    assert ours.export_orbax(source, tmp_path / "o", steps=[1]) == [1]
+
+
+def test_a_key_as_an_item_of_another_implementation(tmp_path):
+    args = ours.args.Composite(
+        rng=ours.args.JaxRandomKeySave(jax.random.key(1, impl="rbg")),
+        model=ours.args.StandardSave({"w": W}),
+    )
+    with ours.CheckpointManager(tmp_path / "s") as manager:
+        manager.save(0, args=args)
+    with pytest.raises(ValueError, match="step 0: `rng` is a key of 'rbg'"):
+        ours.export_orbax(tmp_path / "s", tmp_path / "o")
+    with jax.default_prng_impl("rbg"):
+        ours.export_orbax(tmp_path / "s", tmp_path / "o")
+        asked = theirs.args.Composite(rng=theirs.args.JaxRandomKeyRestore())
+        with theirs.CheckpointManager(tmp_path / "o") as manager:
+            found = manager.restore(0, args=asked)["rng"]
+    assert found == jax.random.key(1, impl="rbg")
+
+
+def test_an_export_that_fails_leaves_the_folder_as_it_was(tmp_path):
+    source = with_steps(tmp_path / "s", GOOD, GOOD)
+
+    def stop(done, of):
+        raise KeyboardInterrupt
+
+    (tmp_path / "there").mkdir()
+    for out in (tmp_path / "not" / "there", tmp_path / "there"):
+        with pytest.raises(KeyboardInterrupt):
+            ours.export_orbax(source, out, progress=stop)
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["s", "there"]
+        assert not any((tmp_path / "there").iterdir())
+    assert ours.export_orbax(source, tmp_path / "there") == [1, 2]
+
+
+def test_skip_of_the_program(tmp_path, capfd):
+    from ckptree.orbax.__main__ import main
+
+    source = with_steps(tmp_path / "s", {**GOOD, "batch_stats": {}})
+    export = ["export", str(source), str(tmp_path / "o")]
+    assert main(export) == 1
+    assert "step 1: `batch_stats` is empty" in capfd.readouterr().err
+    assert main([*export, "--skip"]) == 0

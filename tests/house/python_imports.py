@@ -66,6 +66,7 @@ OUTSIDE = {
     "flax": KNOW_FRAMEWORKS,
     "jax": KNOW_FRAMEWORKS,
     "msgpack": ("orbax",),
+    "tensorstore": ("orbax",),  # Orbax's, asked which types it knows.
     "orbax": ("orbax",),
     "pandas": ("records",),  # Where a frame is asked for.
     "safetensors": ("orbax", "torch"),  # Where such a file is read.

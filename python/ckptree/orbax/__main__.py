@@ -44,6 +44,13 @@ def main(arguments: list[str] | None = None) -> int:
                 action="store_true",
                 help="leave one checkpoint out where the store has such a step",
             )
+        else:
+            verb.add_argument(
+                "--skip",
+                action="store_true",
+                help="leave out what Orbax does not save, e.g. arrays without "
+                "elements",
+            )
         verb.add_argument(
             "--json", action="store_true", help="the steps, for programs"
         )
@@ -70,10 +77,13 @@ def main(arguments: list[str] | None = None) -> int:
                 given.destination,
                 steps=given.step,
                 progress=steps_on_stderr(),
+                skip=given.skip,
             )
     except KeyboardInterrupt:
         print(
-            "stopped: what was moved stays; the same call goes on",
+            "stopped: what was moved stays; the same call goes on"
+            if given.verb == "import"
+            else "stopped: nothing was written",
             file=sys.stderr,
         )
         return 130

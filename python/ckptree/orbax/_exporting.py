@@ -3,19 +3,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any, Iterable
+import shutil
+from typing import TYPE_CHECKING, Any, Iterable, Iterator
 
 import ckptree
-from ckptree.orbax import _items, _place, _random_keys, _transfer
+from ckptree.orbax import _items, _leaving_out, _place, _transfer
 from ckptree.orbax._items import About
 from ckptree.orbax._variables import as_orbax_saves, variables_of
 from ckptree.paths import local_path
 from ckptree.progress import showing
 
 if TYPE_CHECKING:
+    from ckptree.orbax._leaving_out import Refused
     from ckptree.progress import Meter, Progress
     from ckptree.step import Step
 
@@ -28,15 +31,23 @@ def export_orbax(
     *,
     steps: Iterable[int] | None = None,
     progress: Progress = None,
+    skip: bool = False,
 ) -> list[int]:
     """Writes the steps of a store, or `steps`, as Orbax's CheckpointManager
     would: at destination/STEP. Returns the steps. ValueError: the destination
-    has something in it. Files of handlers of your own: NotImplementedError.
-    A variable of NNX becomes a dict with `value`, as Orbax has it: with a state
-    as the template Orbax restores it, whoever saved the step. `progress` is
-    that of import_checkpoint()."""
+    has something in it. A variable of NNX becomes a dict with `value`, as Orbax
+    has it: with a state as the template Orbax restores it, whoever saved the
+    step. `progress` is that of import_checkpoint().
+
+    What Orbax does not save is an error that names the step and the key, before
+    anything is written; with `skip` it is left out, and None stands for it in a
+    list. So are arrays without elements, items that are an empty container or
+    None, bytes, complex numbers of Python, and element types that Orbax lacks,
+    a ValueError; and files of handlers of your own, a NotImplementedError. An
+    export that fails leaves the destination as it was.
+    """
     with showing(progress, "export", " steps", rare=True) as meter:
-        return _export(source, destination, steps, meter)
+        return _export(source, destination, steps, meter, skip)
 
 
 def _export(
@@ -44,6 +55,7 @@ def _export(
     destination: PathLike,
     steps: Iterable[int] | None,
     meter: Meter | None,
+    skip: bool,
 ) -> list[int]:
     root = pathlib.Path(local_path(destination)).absolute()
     source = local_path(source)
@@ -56,27 +68,63 @@ def _export(
             if steps is None
             else list(steps)
         )
+        refused: dict[int, Refused] = {}
+        for number in sorted(wanted):
+            step = _place.open_step(store, _place.Place(root, number))
+            refused[number] = _leaving_out.look(step, str(root), skip)
         # With a function of metrics they are written; all steps are kept.
         options = ocp.CheckpointManagerOptions(
             enable_async_checkpointing=False, best_fn=lambda metrics: 0.0
         )
-        with ocp.CheckpointManager(
+        with _all_or_nothing(root), ocp.CheckpointManager(
             root, options=options, metadata=store.metadata()
         ) as manager:
             for done, number in enumerate(sorted(wanted), 1):
                 step = _place.open_step(store, _place.Place(root, number))
-                manager.save(
-                    number,
-                    args=ocp.args.Composite(**_arguments(ocp, step, str(root))),
-                    metrics=_metrics(step, str(root)),
-                    custom_metadata=About.of(step).custom or None,
-                    force=True,
-                )
-                manager.wait_until_finished()
+                _save(ocp, manager, step, root, refused[number])
                 _keep_times(root / str(number), step)
                 if meter is not None:
                     meter(done, len(wanted))
     return sorted(wanted)
+
+
+@contextlib.contextmanager
+def _all_or_nothing(root: pathlib.Path) -> Iterator[None]:
+    """Removes what an export that fails has written, as well as the folders
+    that were made for it: it had begun with an empty one."""
+    lacking = [p for p in (root, *root.parents) if not p.exists()]
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for child in root.iterdir():
+                if child.is_dir():
+                    shutil.rmtree(child, ignore_errors=True)
+                else:
+                    child.unlink()
+            for folder in lacking:
+                folder.rmdir()
+        raise
+
+
+def _save(
+    ocp: Any, manager: Any, step: Step, root: pathlib.Path, refused: Refused
+) -> None:
+    arguments = _arguments(ocp, step, str(root), refused)
+    metrics = _metrics(step, str(root))
+    try:
+        manager.save(
+            step.step,
+            args=ocp.args.Composite(**arguments),
+            metrics=metrics,
+            custom_metadata=About.of(step).custom or None,
+            force=True,
+        )
+        manager.wait_until_finished()
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"step {step.step}: Orbax does not save it: {error}"
+        ) from error
 
 
 def _keep_times(folder: pathlib.Path, step: Step) -> None:
@@ -91,48 +139,35 @@ def _keep_times(folder: pathlib.Path, step: Step) -> None:
 
 
 def _metrics(step: Step, directory: str) -> Any:
-    if _items.METRICS not in _items.names(step):
+    if step.metadata.items.get(_items.METRICS) != "json":
         return dict(step.metrics) or None
     return _items.stored(step, _items.METRICS, directory).document()
 
 
-def _arguments(ocp: Any, step: Step, directory: str) -> dict[str, Any]:
-    import jax
-    from ckptree.orbax import _tree_restore
-
-    # Arrays that lay on devices that are not here.
-    first = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-
-    def restore(item: _items.StoredItem) -> Any:
-        tree = _tree_restore.restore(item, sharding=first)
-        return as_orbax_saves(tree, variables_of(item))
-
+def _arguments(
+    ocp: Any, step: Step, directory: str, refused: Refused
+) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for name in _items.names(step):
+        if name in refused.items:
+            continue
         item = _items.stored(step, name, directory)
-        kind = step.metadata.items[name]
-        handler = str(item.about.get("handler", ""))
-        handler = handler.removeprefix(_transfer.OURS)
-        if kind == "json":
+        if step.metadata.items[name] == "json":
             if name != _items.METRICS:
                 made[name] = ocp.args.JsonSave(item.document())
-        elif kind != "tree" or item.files() is not None:
-            raise NotImplementedError(
-                f"step {step.step}: the item {name!r} is of a handler of your "
-                f"own ({handler or kind}), which Orbax lacks"
-            )
-        elif handler == "ArrayCheckpointHandler":
-            made[name] = ocp.args.ArraySave(restore(item))
+            continue
+        tree = _leaving_out.restored(item)
+        handler = _leaving_out.handler_of(item)
+        if handler == "ArrayCheckpointHandler":
+            made[name] = ocp.args.ArraySave(tree)
         elif handler == "JaxRandomKeyCheckpointHandler":
-            key = jax.numpy.asarray(restore(item))
-            made[name] = ocp.args.JaxRandomKeySave(key)
+            made[name] = ocp.args.JaxRandomKeySave(_leaving_out.key_of(item))
         elif handler == "NumpyRandomKeyCheckpointHandler":
-            made[name] = ocp.args.NumpyRandomKeySave(
-                tuple(restore(item))
-                if item.about.get("tuple")
-                else restore(item)
-            )
+            tree = tuple(tree) if item.about.get("tuple") else tree
+            made[name] = ocp.args.NumpyRandomKeySave(tree)
         else:
-            made[name] = ocp.args.PyTreeSave(restore(item))
+            tree = _leaving_out.without(tree, refused.below(name))
+            made[name] = ocp.args.PyTreeSave(
+                as_orbax_saves(tree, variables_of(item))
+            )
     return made
-

@@ -50,22 +50,23 @@ def read_of_jax(ocp: Any, folder: KeyFolder) -> Any:
     return jax.numpy.asarray(data)
 
 
-def as_orbax_takes(key: Any) -> Any:
-    """A key for JaxRandomKeySave, which gives it back with the implementation
-    that JAX has by default. ValueError: it would be another key, or Orbax does
-    not take it."""
+def check_for_orbax(key: Any) -> None:
+    """ValueError: JaxRandomKeySave does not take it, or gives another back: it
+    has the implementation then that JAX has by default."""
     import jax
 
     default = jax.config.jax_default_prng_impl
-    impl = str(jax.random.key_impl(key)) if is_typed(key) else ""
-    if impl not in ("", default):
+    impl = str(jax.random.key_impl(key)) if is_typed(key) else default
+    if impl != default:
         raise ValueError(
-            f"a key of {impl!r}, which Orbax would read as one of {default!r}"
+            f"is a key of {impl!r}, which Orbax, as an item, takes for one of "
+            f"{default!r}: set jax_default_prng_impl to it"
         )
-    if not impl:
-        # Orbax looks at the numbers as those of a key, too.
-        typed(key, None, "the item")
-    return key
+    if not is_typed(key):
+        try:
+            jax.random.wrap_key_data(key)  # Orbax looks at the numbers, too.
+        except TypeError as error:
+            raise ValueError(f"is no key to Orbax: {error}") from None
 
 
 def implementations(folder: pathlib.Path) -> dict[str, str]:
