@@ -190,6 +190,35 @@ def test_a_sharding_for_all_or_by_name(store):
         store.restore(1, sharding=uneven)
 
 
+@pytest.mark.parametrize("what", ["scalar", "array", "key", "keys"])
+def test_a_sharding_of_more_axes_than_a_leaf_has(store, what):
+    leaf, spec = {
+        "scalar": (jnp.float32(1), ("a",)),
+        "array": (jnp.ones(8), ("a", "b")),
+        "key": (jax.random.key(1), ("a",)),
+        "keys": (jax.random.split(jax.random.key(1), 8), ("a", "b")),
+    }[what]
+    store.save(1, {"w": jnp.ones((8, 8)), "n": [leaf]}).result(timeout=60)
+    spread = sharding((4, 2), spec)
+    message = rf"^n/\[0\]: .*more axes \({len(spec)}\) than the leaf "
+    with pytest.raises(ValueError, match=message):
+        store.restore(1, sharding=spread)
+    with pytest.raises(ValueError, match=message):
+        store[1]["n/[0]"].jax(spread)
+    # As the message advises.
+    places = {"w": spread, "n": [sharding((4, 2))]}
+    found = store.restore(1, sharding=places)
+    assert found["w"].sharding == spread
+    assert bool((found["n"][0] == leaf).all())
+
+
+def test_a_sharding_of_keys_that_does_not_divide_them(store):
+    keys = jax.random.split(jax.random.key(1), 7)
+    store.save(1, {"k": keys}).result(timeout=60)
+    with pytest.raises(ValueError, match="^k: .*does not fit shape .7,.: "):
+        store.restore(1, sharding=sharding((8, 1), ("a",)))
+
+
 def test_donated_memory_never_changes_under_a_save(tmp_path):
     """The step function reuses its argument's memory, while saves that lag
     behind still read it."""

@@ -397,21 +397,45 @@ def _check_dtypes(requests: Sequence[Request]) -> None:
 
 def _jobs(i: int, info: _engine.LeafInfo, sharding: Any) -> list[_Job]:
     shape = info.shape
-    if sharding is None or info.tag.startswith(PRNG_TAG):
-        return [_Job(i, (0,) * len(shape), shape, [])]
-    try:
-        placed = sharding.addressable_devices_indices_map(shape)
-    except (ValueError, TypeError, IndexError) as error:
-        raise ValueError(
-            f"{info.name}: {sharding} does not fit shape {shape}: {error}"
-        ) from None
+    whole = [_Job(i, (0,) * len(shape), shape, [])]
+    if sharding is None:
+        return whole
+    if info.tag.startswith(PRNG_TAG):
+        # What a key is made of is one more axis, which is not spread.
+        _devices(info.name, shape[:-1], sharding, key=True)
+        return whole
     boxes: dict[Index, list[Any]] = {}
-    for device, index in placed.items():
+    for device, index in _devices(info.name, shape, sharding).items():
         boxes.setdefault(_box(index, shape), []).append(device)
     return [
         _Job(i, start, extent, devices)
         for (start, extent), devices in boxes.items()
     ]
+
+
+def _devices(
+    name: str, shape: tuple[int, ...], sharding: Any, *, key: bool = False
+) -> Any:
+    """What each device here has of an array. ValueError: the sharding does not
+    fit it."""
+    axes = 0
+    if isinstance(sharding, jax.sharding.NamedSharding):
+        axes = len(sharding.spec)
+    try:
+        if key and axes > len(shape):
+            raise IndexError  # As JAX would of an array, and does of keys late.
+        return sharding.addressable_devices_indices_map(shape)
+    except (ValueError, TypeError, IndexError) as error:
+        why = str(error)
+        if axes > len(shape):
+            why = (
+                f"the sharding has more axes ({axes}) than the leaf "
+                f"({len(shape)}): give it another, in a tree of shardings or "
+                "in `like`"
+            )
+        raise ValueError(
+            f"{name}: {sharding} does not fit shape {shape}: {why}"
+        ) from None
 
 
 def _run(
