@@ -39,11 +39,11 @@ class Catalog(Holding):
     # ---- The steps there are ----
 
     def __contains__(self, step: Selector) -> bool:
-        if isinstance(step, int) and step < 0:
-            return False
+        """Also of a number or text that names no step of any store: False, as
+        of a dict. TypeError: it is neither."""
         try:
             self._engine.resolve(selector_text(step))
-        except KeyError:
+        except (KeyError, InvalidArgumentError):
             return False
         return True
 

@@ -433,3 +433,21 @@ def test_a_call_without_a_kind_is_refused_at_once():
         @checked()
         def call(unheard):
             pass
+
+
+def test_what_names_no_step_is_in_no_store(tmp_path):
+    with ckptree.CheckpointManager(tmp_path / "lm") as manager:
+        manager.save(5, {"w": 1}, metrics={"loss": 1.0})
+        manager.wait_until_finished()
+        with ckptree.open(tmp_path / "lm") as store:
+            for steps in (store, manager):
+                for there in (5, np.int64(5), "5", "latest", "best:loss:min"):
+                    assert there in steps
+                others = "zzz", "latest~x", "best:loss", "", "-1", "5.0", "a/5"
+                for other in (*others, "\ud800", "9" * 30, -1, 10**30):
+                    assert other not in steps, other
+            with pytest.raises(ValueError, match="'zzz' names no step"):
+                store["zzz"]
+            for wrong in (None, 5.0, b"5", True):
+                with pytest.raises(TypeError, match="a step is an int or a"):
+                    wrong in store
