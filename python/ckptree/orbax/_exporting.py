@@ -156,12 +156,13 @@ def _arguments(
             if name != _items.METRICS:
                 made[name] = ocp.args.JsonSave(item.document())
             continue
-        tree = _leaving_out.restored(item)
         handler = _leaving_out.handler_of(item)
+        if handler == "JaxRandomKeyCheckpointHandler":
+            made[name] = ocp.args.JaxRandomKeySave(_leaving_out.key_of(item))
+            continue
+        tree = _leaving_out.restored(item)
         if handler == "ArrayCheckpointHandler":
             made[name] = ocp.args.ArraySave(tree)
-        elif handler == "JaxRandomKeyCheckpointHandler":
-            made[name] = ocp.args.JaxRandomKeySave(_leaving_out.key_of(item))
         elif handler == "NumpyRandomKeyCheckpointHandler":
             tree = tuple(tree) if item.about.get("tuple") else tree
             made[name] = ocp.args.NumpyRandomKeySave(tree)
