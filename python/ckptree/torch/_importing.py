@@ -247,7 +247,7 @@ def _read(checkpoint: Checkpoint, item: str) -> tuple[Any, dict[str, Any]]:
 
 def _read_part(part: Part) -> tuple[Any, dict[str, Any]]:
     if part.format == _found.TORCH:
-        return _torch_files.read(part.path), {}
+        return _torch_files.read(part.path, whole=True), {}
     if part.format == _found.DCP:
         return _dcp_files.read(part.path), {}
     if part.format == _found.JSON:

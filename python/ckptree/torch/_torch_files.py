@@ -19,6 +19,7 @@ from ckptree.errors import (
     InvalidArgumentError,
     UnsupportedError,
 )
+from ckptree.torch import _torch_records
 
 # As torch.load(weights_only=True) finds them in a file, whatever NumPy wrote.
 _OLD_AND_NEW = ("numpy.core.multiarray", "numpy._core.multiarray")
@@ -38,15 +39,18 @@ def arrays_of_numpy() -> Any:
     return torch.serialization.safe_globals(allowed)
 
 
-def read(path: pathlib.Path) -> Any:
+def read(path: pathlib.Path, *, whole: bool = False) -> Any:
     """What torch.save() was given. Tensors lie in the mapped file: nothing of
-    them is in memory before it is used.
+    them is in memory before it is used. `whole`: all of it is read before, and
+    compared with the CRC-32 that PyTorch wrote with it.
 
     UnsupportedError: loading it would execute code; all names that it asks for
     are told; or a tensor of few bytes would take many. CorruptionError: the
     file is cut, or its sizes are not right.
     """
     try:
+        with open(path, "rb") as file:
+            _torch_records.check(file, whole=whole)
         # Files from before PyTorch 1.6 cannot be mapped.
         mapped = zipfile.is_zipfile(path)
         with arrays_of_numpy():

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a file of torch.save() asks for, compared with what it has, before
+PyTorch reads it: PyTorch takes the bytes of a tensor from where they should be,
+whatever is there.
+
+The pickle is gone through, and nothing of it is looked up or called.
+"""
+
+from __future__ import annotations
+
+import _compat_pickle
+import io
+import pickle
+import pickletools
+import zipfile
+import zlib
+from typing import Any, BinaryIO, NamedTuple
+
+import torch
+
+
+def check(file: BinaryIO, *, whole: bool) -> None:
+    """Of a file from its beginning; `whole`: with the CRC-32 of all of it,
+    where it was written with them. ValueError, and others: it is cut or
+    damaged."""
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    pickled = _Pickle()
+    if zipfile.is_zipfile(file):
+        _check_archive(file, pickled, whole)
+        return
+    # From before PyTorch 1.6: pickles, then the bytes.
+    file.seek(0)
+    if pickled.read(file) != torch.serialization.MAGIC_NUMBER:
+        raise ValueError("it does not begin as a file of torch.save()")
+    for _ in ("protocol", "system", "state", "keys"):
+        pickled.read(file)
+    needed = sum(pickled.storages.values())
+    if needed > size:
+        raise ValueError(f"its tensors need {needed} bytes, and it has {size}")
+
+
+# ---- The archive ----
+
+
+class _Record(NamedTuple):
+    name: str
+    header: int
+    start: int
+    size: int
+    crc: int  # 0: it was written without.
+
+
+def _check_archive(file: BinaryIO, pickled: _Pickle, whole: bool) -> None:
+    records, top = _records(file)
+    state = records.get(f"{top}/data.pkl")
+    if state is None:
+        raise ValueError("it has no record data.pkl")
+    for one in records.values() if whole else (state,):
+        if one.crc not in (0, _crc(file, one)):
+            raise ValueError(
+                f"the bytes of the record {one.name} are not those that "
+                "were written, by their CRC-32"
+            )
+    file.seek(state.start)
+    pickled.read(io.BytesIO(file.read(state.size)))
+    taken: dict[str, str] = {}
+    for key, needed in pickled.storages.items():
+        called = f"{top}/data/{key}".lower()
+        record = records.get(called)
+        if record is None:
+            raise ValueError(f"it has no record data/{key}")
+        if record.size < needed:
+            raise ValueError(
+                f"the record {record.name} has {record.size} bytes, and its "
+                f"tensor needs {needed}"
+            )
+        other = taken.setdefault(called, key)
+        if other != key:
+            raise ValueError(f"data/{other} and data/{key} are one record")
+
+
+def _records(file: BinaryIO) -> tuple[dict[str, _Record], str]:
+    """By their names as PyTorch finds them, whatever their case; and the name
+    of the folder that they are in."""
+    found: dict[str, _Record] = {}
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        end = archive.start_dir
+    top = entries[0].filename.partition("/")[0].lower() if entries else ""
+    for entry in entries:
+        name = entry.filename
+        if entry.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(
+                f"the record {name} is compressed, which torch.save() never "
+                "does: load it by torch.load(mmap=False), and save it again"
+            )
+        if name.lower() in found:
+            raise ValueError(f"it has two records {name}")
+        file.seek(entry.header_offset)
+        header = file.read(30)
+        if len(header) < 30 or header[:4] != b"PK\3\4":
+            raise ValueError(f"the record {name} is not where it should be")
+        # Its name and what else stands before its bytes.
+        between = sum(
+            int.from_bytes(header[i : i + 2], "little") for i in (26, 28)
+        )
+        found[name.lower()] = _Record(
+            name,
+            entry.header_offset,
+            entry.header_offset + 30 + between,
+            entry.file_size,
+            entry.CRC,
+        )
+    ordered = sorted(found.values(), key=lambda record: record.header)
+    for one, other in zip(ordered, ordered[1:]):
+        if one.start + one.size > other.header:
+            raise ValueError(
+                f"the records {one.name} and {other.name} overlap"
+            )
+    if ordered and ordered[-1].start + ordered[-1].size > end:
+        raise ValueError(f"the record {ordered[-1].name} is cut")
+    return found, top
+
+
+def _crc(file: BinaryIO, record: _Record) -> int:
+    file.seek(record.start)
+    buffer = memoryview(bytearray(min(record.size, 1 << 20)))
+    left, crc = record.size, 0
+    while left > 0:
+        count = file.readinto(buffer[:left])  # type: ignore[attr-defined]
+        if not count:
+            raise ValueError(f"the record {record.name} is cut")
+        crc = zlib.crc32(buffer[:count], crc)
+        left -= count
+    return crc
+
+
+# ---- The pickle ----
+
+
+class _Name(str):
+    """What a pickle looks up: "module.name"."""
+
+
+# All else: what is in it does not matter.
+_OTHER = object()
+
+_CONSTANTS = {
+    "NONE": None,
+    "NEWFALSE": False,
+    "NEWTRUE": True,
+    "EMPTY_TUPLE": (),
+    "EMPTY_LIST": _OTHER,
+    "EMPTY_DICT": _OTHER,
+    "EMPTY_SET": _OTHER,
+}
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_WRITTEN = frozenset(
+    "BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINSTRING".split()
+)
+
+
+class _Pickle:
+    """What pickles ask for; those opcodes are known that PyTorch knows."""
+
+    def __init__(self) -> None:
+        self.storages: dict[str, int] = {}  # The bytes of each, by its key.
+
+    def read(self, file: BinaryIO) -> Any:
+        """The next one; what it is, of a number. Anything may be raised where
+        it is not whole."""
+        stack: list[Any] = []
+        marked: list[list[Any]] = []
+        memo: dict[int, Any] = {}
+        argument: Any
+        for opcode, argument, _ in pickletools.genops(file):
+            op = opcode.name
+            if op in _WRITTEN:
+                stack.append(argument)
+            elif op in ("BINPUT", "LONG_BINPUT"):
+                memo[argument] = stack[-1]
+            elif op in ("BINGET", "LONG_BINGET"):
+                stack.append(memo[argument])
+            elif op in _CONSTANTS:
+                stack.append(_CONSTANTS[op])
+            elif op == "MARK":
+                marked.append(stack)
+                stack = []
+            elif op in _TUPLES:
+                stack[-_TUPLES[op] :] = [tuple(stack[-_TUPLES[op] :])]
+            elif op == "TUPLE":
+                made = tuple(stack)
+                stack = marked.pop()
+                stack.append(made)
+            elif op in ("APPENDS", "SETITEMS"):
+                stack = marked.pop()
+            elif op in ("APPEND", "BUILD"):
+                stack.pop()
+            elif op == "SETITEM":
+                del stack[-2:]
+            elif op in ("REDUCE", "NEWOBJ"):
+                stack[-2:] = [_OTHER]
+            elif op == "GLOBAL":
+                stack.append(_name(argument))
+            elif op == "BINPERSID":
+                stack[-1] = self._storage(*stack[-1])
+            elif op == "STOP":
+                return stack[-1]
+            elif op != "PROTO":
+                raise pickle.UnpicklingError(op)
+        raise EOFError("it is cut")
+
+    def _storage(
+        self, what: str, kind: Any, key: str, place: str, count: int, *view: Any
+    ) -> Any:
+        if what != "storage" or type(key) is not str or type(count) is not int:
+            raise pickle.UnpicklingError("a storage of another kind")
+        name = kind.rpartition(".")[2]
+        element = 1
+        if name != "UntypedStorage":
+            element = torch.serialization.StorageType(name).dtype.itemsize
+        if count < 0:
+            raise ValueError(f"data/{key} has {count} elements")
+        size = count * element
+        self.storages[key] = max(size, self.storages.get(key, 0))
+        return _OTHER
+
+
+def _name(both: str) -> _Name:
+    """As PyTorch reads what Python 2 called otherwise."""
+    module, _, name = both.partition(" ")
+    module, name = _compat_pickle.NAME_MAPPING.get(
+        (module, name),
+        (_compat_pickle.IMPORT_MAPPING.get(module, module), name),
+    )
+    return _Name(f"{module}.{name}")

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of torch.save() whose records are not what their pickle asks for: each
+is refused by name, before a tensor takes bytes that are not its own."""
+
+import re
+import struct
+import zipfile
+
+import ckptree
+import pytest
+
+torch = pytest.importorskip(
+    "torch", reason="PyTorch could not be installed: see requirements_torch.txt"
+)
+
+from ckptree.torch import _lending, import_checkpoint
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "g-1.pt"
+    state = {"w": torch.arange(1.0, 9.0), "z": torch.full((100,), 7.0)}
+    torch.save(state, path)
+    return path
+
+
+def rewritten(path, change, method=zipfile.ZIP_STORED):
+    """The file with other records; change(name, bytes) gives some of each."""
+    with zipfile.ZipFile(path) as archive:
+        records = [(n, archive.read(n)) for n in archive.namelist()]
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, data in records:
+            for new_name, new_data in change(name, data):
+                archive.writestr(new_name, new_data)
+
+
+def only(end, *instead):
+    """Instead of the record whose name ends so."""
+
+    def change(name, data):
+        if not name.endswith(end):
+            return [(name, data)]
+        return [(name[: -len(end)] + n, make(data)) for n, make in instead]
+
+    return lambda path: rewritten(path, change)
+
+
+def same(data):
+    return data
+
+
+def pickled(old, new):
+    """The pickle says something else."""
+
+    def replace(data):
+        assert old in data
+        return data.replace(old, new)
+
+    return only("data.pkl", ("data.pkl", replace))
+
+
+def overlapping(path):
+    """The directory says that data/1 lies where data/0 does."""
+    with zipfile.ZipFile(path) as archive:
+        start = archive.start_dir
+        places = {
+            info.filename[-6:]: info.header_offset
+            for info in archive.infolist()
+        }
+    data = bytearray(path.read_bytes())
+    place = struct.pack("<I", places["data/1"])
+    at = data.index(place, start)
+    data[at : at + 4] = struct.pack("<I", places["data/0"])
+    path.write_bytes(data)
+
+
+def flipped(path):
+    data = bytearray(path.read_bytes())
+    data[data.index(struct.pack("<3f", 7, 7, 7)) + 40] ^= 1
+    path.write_bytes(data)
+
+
+KEY_1 = b"X\x01\x00\x00\x001q"
+KEY_A = b"X\x01\x00\x00\x00aq"
+KEY_B = b"X\x01\x00\x00\x00Aq"
+WRONG = {
+    "short": (only("data/0", ("data/0", lambda d: d[:8])),
+              "g-1/data/0 has 8 bytes, and its tensor needs 32"),
+    "none": (only("data/1"), "no record data/1"),
+    "twice": (only("data/1", ("data/1", same), ("DATA/1", same)),
+              "two records g-1/DATA/1"),
+    "no pickle": (only("data.pkl"), "no record data.pkl"),
+    "two keys": (
+        lambda path: [
+            pickled(b"X\x01\x00\x00\x000q", KEY_A)(path),
+            pickled(KEY_1, KEY_B)(path),
+            only("data/0", ("data/a", lambda d: bytes(400)))(path),
+        ],
+        "data/a and data/A are one record",
+    ),
+    "below nothing": (pickled(b"K\x08tq", b"J\xff\xff\xff\xfftq"),
+                      "data/0 has -1 elements"),
+    "overlap": (overlapping, "records g-1/data/[01] and g-1/data/[01] overlap"),
+    "compressed": (
+        lambda path: rewritten(
+            path, lambda *record: [record], zipfile.ZIP_DEFLATED
+        ),
+        "compressed",
+    ),
+    "a bit": (flipped, "g-1/data/1 are not those that were written"),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("what", WRONG)
+def test_records_that_are_not_as_the_pickle_says(store, saved, what):
+    change, said = WRONG[what]
+    change(saved)
+    with pytest.raises(ckptree.CorruptionError, match=said) as error:
+        import_checkpoint(store, saved)
+    assert str(saved) in str(error.value)
+    assert len(store) == 0
+    if what != "a bit":  # That takes all bytes of the file.
+        with pytest.raises(ckptree.CorruptionError, match=said):
+            _lending.find(saved)
+
+
+def test_a_file_that_was_written_without_crc(store, saved):
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save({"w": torch.full((3,), 7.0)}, saved)
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert import_checkpoint(store, saved) == [1]
+    assert store[1].torch()["w"].tolist() == [7, 7, 7]
+
+
+def test_records_that_are_longer_are_read(store, saved):
+    """As of a storage whose bytes are no whole number of elements."""
+    only("data/0", ("data/0", lambda data: data + b"more"))(saved)
+    import_checkpoint(store, saved)
+    assert store[1].torch()["w"].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_an_old_file_that_asks_for_more_than_it_has(store, tmp_path):
+    path = tmp_path / "old-1.pt"
+    torch.save(
+        {"w": torch.ones(77)}, path, _use_new_zipfile_serialization=False
+    )
+    data, count = re.subn(b"(cpuq.)KM", b"\\1M\xff\xff", path.read_bytes())
+    assert count == 1
+    path.write_bytes(data)
+    with pytest.raises(ckptree.CorruptionError, match="need 262140 bytes"):
+        import_checkpoint(store, path)
