@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of torch.save() whose records are not what their pickle asks for: each
-is refused by name, before a tensor takes bytes that are not its own."""
+"""Files of torch.save() whose records are not what their pickle asks for, or
+whose pickle asks for any memory: each is refused by name, before a tensor takes
+bytes that are not its own, and before anything is allocated."""
 
+import codecs
+import collections
 import re
 import struct
 import zipfile
 
 import ckptree
+import numpy as np
 import pytest
 
 torch = pytest.importorskip(
@@ -152,3 +156,101 @@ def test_an_old_file_that_asks_for_more_than_it_has(store, tmp_path):
     path.write_bytes(data)
     with pytest.raises(ckptree.CorruptionError, match="need 262140 bytes"):
         import_checkpoint(store, path)
+
+
+# ---- What would take any memory ----
+
+
+class Call:
+    """Is pickled as the call of a function."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+VAST = {
+    "bytearray": Call(bytearray, 2**40),
+    "bytearray of a Counter": Call(bytearray, Call(collections.Counter)),
+    "ndarray": Call(np.ndarray, (2**40,)),
+    "_reconstruct": Call(np.zeros(1).__reduce__()[0], np.ndarray, (2**40,), 0),
+    "scalar": Call(np.float64(0).__reduce__()[0], np.dtype("V1000000000")),
+    "Tensor": Call(torch.Tensor, 2**40),
+    "FloatTensor": Call(torch.FloatTensor, 2**40),
+    "UntypedStorage": Call(torch.UntypedStorage, 2**40),
+    "encode": Call(codecs.encode, Call(codecs.encode, "x", "utf-32"), "hex"),
+    "Tensor of a type": Call(
+        torch._tensor._rebuild_from_type_v2,
+        *(torch.Tensor, torch.Tensor, (2**40,), {}),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", VAST)
+@pytest.mark.parametrize("archive", [True, False])
+def test_a_call_that_takes_any_memory(store, tmp_path, what, archive):
+    path = tmp_path / "m-1.pt"
+    torch.save(
+        {"w": torch.ones(2), "x": VAST[what]},
+        path,
+        _use_new_zipfile_serialization=archive,
+    )
+    said = rf"it calls \S*{what.partition(' ')[0]} with "
+    with pytest.raises(ckptree.UnsupportedError, match=said) as error:
+        import_checkpoint(store, path)
+    assert str(path) in str(error.value)
+    assert len(store) == 0
+    with pytest.raises(ckptree.UnsupportedError, match=said):
+        _lending.find(path)
+
+
+def test_a_copy_of_a_tensor_whose_elements_share_memory(store, saved):
+    """As tensors of other devices are saved: 2**40 elements out of one."""
+    other = torch.ones(1).expand(2**20)
+    torch.save({"w": Copied(other)}, saved)
+    import_checkpoint(store, saved)
+    assert store[1].torch()["w"].shape == (2**20,)
+    torch.save({"w": Copied(torch.ones(1).expand(2**40))}, saved)
+    with pytest.raises(ckptree.UnsupportedError, match="share memory"):
+        import_checkpoint(store, saved, step=2)
+
+
+class Copied:
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __reduce__(self):
+        rebuild = torch._utils._rebuild_device_tensor_from_cpu_tensor
+        return rebuild, (self.tensor, torch.float64, "cpu", False)
+
+
+def test_bytes_that_can_be_changed_are_shown_beside_the_rest(store, saved):
+    torch.save({"w": torch.ones(2), "b": bytearray(b"abc")}, saved)
+    lent, others = _lending.find(saved)
+    assert [one.name for one in lent] == ["w"] and others == 1
+    with pytest.raises(TypeError, match="b: bytearray is no leaf"):
+        import_checkpoint(store, saved)
+
+
+def test_a_function_that_the_program_allows_is_called(store, saved):
+    torch.save({"w": torch.ones(2), "x": Call(allowed, 3)}, saved)
+    with pytest.raises(ckptree.UnsupportedError, match="allowed, which is cod"):
+        import_checkpoint(store, saved)
+    with torch.serialization.safe_globals([allowed]):
+        import_checkpoint(store, saved)
+    assert store[1].torch()["x"] == 3
+
+
+def allowed(number):
+    return number
+
+
+def test_memory_that_there_is_not_is_told_of_the_file(saved, monkeypatch):
+    def load(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(torch, "load", load)
+    with pytest.raises(ckptree.NoSpaceError, match="g-1.pt: .*memory"):
+        _lending.find(saved)

@@ -17,6 +17,7 @@ from ckptree.adapters.protocol import type_name
 from ckptree.errors import (
     CorruptionError,
     InvalidArgumentError,
+    NoSpaceError,
     UnsupportedError,
 )
 from ckptree.torch import _torch_records
@@ -57,8 +58,14 @@ def read(path: pathlib.Path, *, whole: bool = False) -> Any:
             state = torch.load(
                 path, map_location="cpu", weights_only=True, mmap=mapped
             )
-    except (MemoryError, FileNotFoundError, PermissionError):
+    except (FileNotFoundError, PermissionError):
         raise
+    except MemoryError as error:
+        raise NoSpaceError(
+            f"{path}: there is not enough memory to read it"
+        ) from error
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{path}: {error}") from error
     except Exception as error:
         names = _code_in(path)
         if names:
@@ -71,7 +78,7 @@ def read(path: pathlib.Path, *, whole: bool = False) -> Any:
             f"{path} is cut or damaged, or no file of torch.save(): "
             f"{said_of(error)}"
         ) from error
-    most = max(_SMALL, path.stat().st_size)
+    most = max(_torch_records.SMALL, path.stat().st_size)
     for name, tensor in _tensors_in(state, "", _Walk(path)):
         size = tensor.numel() * tensor.element_size()
         held = tensor.untyped_storage().nbytes()
@@ -94,11 +101,6 @@ def said_of(error: BaseException) -> str:
             "arrays, which only running their code would read"
         )
     return str(error).strip().partition("\n")[0]
-
-
-# The most that a tensor may take whose elements share memory, where its file is
-# smaller: a file of some bytes could ask for all the memory there is.
-_SMALL = 64 << 20
 
 
 class _Walk:

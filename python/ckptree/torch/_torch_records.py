@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a file of torch.save() asks for, compared with what it has, before
 PyTorch reads it: PyTorch takes the bytes of a tensor from where they should be,
-whatever is there.
+whatever is there, and makes what it is told to make, of any size.
 
 The pickle is gone through, and nothing of it is looked up or called.
 """
@@ -10,22 +10,30 @@ from __future__ import annotations
 
 import _compat_pickle
 import io
+import math
 import pickle
 import pickletools
+import re
 import zipfile
 import zlib
 from typing import Any, BinaryIO, NamedTuple
 
 import torch
 
+from ckptree.errors import UnsupportedError
+
+# The most that a tensor may take whose elements share memory, where its file is
+# smaller: a file of some bytes could ask for all the memory there is.
+SMALL = 64 << 20
+
 
 def check(file: BinaryIO, *, whole: bool) -> None:
     """Of a file from its beginning; `whole`: with the CRC-32 of all of it,
-    where it was written with them. ValueError, and others: it is cut or
-    damaged."""
+    where it was written with them. UnsupportedError: it would take memory that
+    no tensor in it has. ValueError, and others: it is cut or damaged."""
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
-    pickled = _Pickle()
+    pickled = _Pickle(max(SMALL, size))
     if zipfile.is_zipfile(file):
         _check_archive(file, pickled, whole)
         return
@@ -144,8 +152,20 @@ class _Name(str):
 
 
 # All else: what is in it does not matter.
-_OTHER = object()
+_OTHER, _VAST, _BYTES = object(), object(), object()
 
+_REBUILD = "torch._utils._rebuild_"
+# What makes no more than it is given.
+_CALLED = frozenset(
+    """collections.Counter collections.OrderedDict builtins.complex
+    builtins.set numpy.dtype torch.Size torch.device
+    torch.nn.parameter.Parameter torch.serialization._get_layout""".split()
+)
+# What makes memory of a size that it is told.
+_SIZED = re.compile(
+    r"torch(\.cuda|\.sparse|\.cuda\.sparse|\.storage)?\.\w*(Tensor|Storage)|"
+    r"numpy\.ndarray"
+)
 _CONSTANTS = {
     "NONE": None,
     "NEWFALSE": False,
@@ -161,11 +181,24 @@ _WRITTEN = frozenset(
 )
 
 
+class _Storage(NamedTuple):
+    size: int
+    element: int
+
+
 class _Pickle:
     """What pickles ask for; those opcodes are known that PyTorch knows."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self.storages: dict[str, int] = {}  # The bytes of each, by its key.
+        self._most = most
+        # What the program itself allows.
+        self._allowed = {
+            one[1]
+            if isinstance(one, tuple)
+            else f"{one.__module__}.{one.__name__}"
+            for one in torch.serialization.get_safe_globals()
+        }
 
     def read(self, file: BinaryIO) -> Any:
         """The next one; what it is, of a number. Anything may be raised where
@@ -200,7 +233,8 @@ class _Pickle:
             elif op == "SETITEM":
                 del stack[-2:]
             elif op in ("REDUCE", "NEWOBJ"):
-                stack[-2:] = [_OTHER]
+                arguments = stack.pop()
+                stack[-1] = self._called(stack[-1], arguments)
             elif op == "GLOBAL":
                 stack.append(_name(argument))
             elif op == "BINPERSID":
@@ -213,7 +247,7 @@ class _Pickle:
 
     def _storage(
         self, what: str, kind: Any, key: str, place: str, count: int, *view: Any
-    ) -> Any:
+    ) -> _Storage:
         if what != "storage" or type(key) is not str or type(count) is not int:
             raise pickle.UnpicklingError("a storage of another kind")
         name = kind.rpartition(".")[2]
@@ -224,7 +258,49 @@ class _Pickle:
             raise ValueError(f"data/{key} has {count} elements")
         size = count * element
         self.storages[key] = max(size, self.storages.get(key, 0))
+        return _Storage(size, element)
+
+    def _called(self, name: Any, arguments: tuple[Any, ...]) -> Any:
+        """What a call makes; PyTorch would make it."""
+        if not isinstance(name, _Name) or not isinstance(arguments, tuple):
+            raise pickle.UnpicklingError("a call of what it has made")
+        if name == "torch._tensor._rebuild_from_type_v2":
+            name, arguments = arguments[0], arguments[2]
+            if not isinstance(name, _Name) or not isinstance(arguments, tuple):
+                raise pickle.UnpicklingError("a call of what it has made")
+        if name.startswith(f"{_REBUILD}tensor"):
+            return self._tensor(*arguments)
+        if name.startswith(_REBUILD):
+            if arguments and arguments[0] is _VAST:
+                raise _refused(name, "a tensor whose elements share memory")
+        elif name == "builtins.bytearray":
+            if arguments not in ((), (_BYTES,)):
+                raise _refused(name, "the number of its bytes")
+        elif name == "_codecs.encode":
+            # As bytes are written. Others make bytes longer, again and again.
+            if type(arguments[0]) is not str or arguments[1:] != ("latin1",):
+                raise _refused(name, "another encoding than latin1")
+            return _BYTES
+        elif name.endswith(".multiarray._reconstruct"):
+            # Its size comes with its bytes, and is compared by NumPy.
+            if arguments[1] != (0,):
+                raise _refused(name, "the size of an array")
+        elif name.endswith(".multiarray.scalar"):
+            if len(arguments) != 2:
+                raise _refused(name, "a type without a value")
+        elif _SIZED.fullmatch(name) and arguments:
+            raise _refused(name, "a size")
+        elif not (
+            name in _CALLED or name in self._allowed or _SIZED.fullmatch(name)
+        ):
+            raise pickle.UnpicklingError(name)
         return _OTHER
+
+    def _tensor(self, storage: Any, offset: Any, size: Any, *more: Any) -> Any:
+        if not isinstance(storage, _Storage):
+            raise pickle.UnpicklingError("a tensor without a storage")
+        needed = math.prod(size) * storage.element
+        return _VAST if needed > max(self._most, storage.size) else _OTHER
 
 
 def _name(both: str) -> _Name:
@@ -235,3 +311,10 @@ def _name(both: str) -> _Name:
         (_compat_pickle.IMPORT_MAPPING.get(module, module), name),
     )
     return _Name(f"{module}.{name}")
+
+
+def _refused(name: str, what: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"it calls {name} with {what}, which could take any memory. Leave it "
+        "out: save a tensor or bytes in its place"
+    )
