@@ -22,7 +22,12 @@ safetensors_torch = pytest.importorskip(
 
 import torch.distributed.checkpoint as dcp
 from ckptree.adapters.torch_dtypes import DTYPES
-from ckptree.torch import _beside, export_checkpoint, import_checkpoint
+from ckptree.torch import (
+    _beside,
+    _lending,
+    export_checkpoint,
+    import_checkpoint,
+)
 from ckptree.torch._safetensors_files import DTYPE_NAMES
 from safetensors import safe_open
 
@@ -456,3 +461,51 @@ def test_a_state_dict_names_the_items(tmp_path):
         assert torch.equal(
             store.restore(1, like=dict(state))["weight"], state["weight"]
         )
+
+
+def parts_of_tensors():
+    eye = torch.eye(3)
+    return {
+        "w": torch.ones(2),
+        "coo": eye.to_sparse(),
+        "m": {"csr": eye.to_sparse_csr(), "v": torch.zeros(1)},
+        "q": torch.quantize_per_tensor(eye, 0.1, 0, torch.qint8),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:(Sparse CSR|torch.quantize|TypedStorage)")
+def test_a_list_has_the_parts_of_tensors_as_an_import_has(store, tmp_path):
+    torch.save(parts_of_tensors(), tmp_path / "m-1.pt")
+    import_checkpoint(store, tmp_path / "m-1.pt")
+    arrays = {leaf.name for leaf in store[1].leaves() if leaf.shape}
+    lent, others = _lending.find(tmp_path / "m-1.pt")
+    assert {one.name for one in lent} == arrays
+    assert {"w", "coo/.indices", "m/csr/.values", "q/.int_repr"} <= arrays
+    assert others == len(list(store[1].leaves())) - len(arrays)
+    read = {one.name: one.read() for one in lent}
+    assert read["coo/.values"] == np.ones(3, np.float32).tobytes()
+    assert read["w"] == np.ones(2, np.float32).tobytes()
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
+def test_what_no_step_has_is_listed_as_another_entry(tmp_path):
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    nowhere = torch.ones(3, device="meta")
+    state = {"n": nested, "o": nowhere, "w": torch.eye(2).to_sparse()}
+    torch.save(state, tmp_path / "m.pt")
+    lent, others = _lending.find(tmp_path / "m.pt")
+    assert [one.name for one in lent] == ["w/.indices", "w/.values"]
+    assert others == 3
+
+
+@pytest.mark.filterwarnings("ignore:(Sparse CSR|torch.quantize|TypedStorage)")
+def test_a_sparse_tensor_that_dcp_cannot_hold_is_named(store, tmp_path):
+    store.save(1, {"a": parts_of_tensors()}).result()
+    for item, said in (("", "a/coo: .*torch.sparse_coo"),
+                       ("a/m", "a/m/csr: .*torch.sparse_csr")):
+        with pytest.raises(ValueError, match=said):
+            export_checkpoint(store, tmp_path / "o", format="dcp", item=item)
+    assert not (tmp_path / "o").exists()
+    path = export_checkpoint(store, tmp_path / "o.pt")
+    found = torch.load(path)["a"]["coo"]
+    assert torch.equal(found.to_dense(), torch.eye(3))

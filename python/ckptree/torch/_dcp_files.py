@@ -14,7 +14,7 @@ import math
 import pathlib
 import pickle
 import warnings
-from typing import Any
+from typing import Any, Iterator
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -29,9 +29,13 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.checkpoint.planner import ReadItem
 
-from ckptree.errors import CorruptionError, UnsupportedError
+from ckptree.errors import (
+    CorruptionError,
+    InvalidArgumentError,
+    UnsupportedError,
+)
 from ckptree.torch._safetensors_files import is_plain_name
-from ckptree.torch._torch_files import arrays_of_numpy, said_of
+from ckptree.torch._torch_files import arrays_of_numpy, below, said_of
 
 METADATA = ".metadata"
 _SUFFIX = ".distcp"
@@ -375,8 +379,14 @@ def _made(node: Any) -> Any:
     return {part: _made(child) for part, child in node.items()}
 
 
-def write(state: dict[str, Any], folder: pathlib.Path) -> None:
-    """Such a folder, of this process alone."""
+def write(state: dict[str, Any], folder: pathlib.Path, *, name: str) -> None:
+    """Such a folder, of this process alone. InvalidArgumentError names what it
+    cannot hold."""
+    for place, tensor in _sparse(state, name):
+        raise InvalidArgumentError(
+            f"{place}: DCP holds no {tensor.layout} tensor: export to a file "
+            "of torch.save(), or another part of the step by item="
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -387,6 +397,15 @@ def write(state: dict[str, Any], folder: pathlib.Path) -> None:
             )
         except dcp.CheckpointException as error:
             raise next(iter(error.failures.values()))[0] from error
+
+
+def _sparse(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided:
+            yield name, value
+    elif isinstance(value, (dict, list, tuple)):
+        for place, child in below(value, name):
+            yield from _sparse(child, place)
 
 
 def is_ours(name: str) -> bool:

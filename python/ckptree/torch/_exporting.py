@@ -172,7 +172,7 @@ def export_checkpoint(
                 )
             may_go = _dcp_files.is_ours
             with _beside.whole_folder(target, overwrite, may_go) as new:
-                _dcp_files.write(state, new)
+                _dcp_files.write(state, new, name=item)
             return target
         tensors = part.tensors()
         _safetensors_files.check(tensors)

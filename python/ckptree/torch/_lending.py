@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from typing import Any, Callable
+from typing import Any, Callable, Literal
 
 import numpy as np
 import torch
 
 from ckptree import _engine, _rules
+from ckptree.adapters.protocol import Container
 from ckptree.adapters.torch_dtypes import NAMES, array_of
+from ckptree.adapters.torch_parts import Part
 from ckptree.errors import InvalidArgumentError
 from ckptree.lending import Lent, named
 from ckptree.torch import _dcp_files, _found, _safetensors_files, _torch_files
@@ -37,24 +39,39 @@ def _of_state(state: Any) -> tuple[list[Lent], int]:
 
     def on_leaf(name: str, leaf: Any) -> Any:
         nonlocal others
-        if isinstance(leaf, np.ndarray):
-            array = leaf
+        value = leaf.tensor if isinstance(leaf, Part) else leaf
+        if isinstance(value, np.ndarray):
             lent.append(
                 Lent(
                     named(name, _ROOT),
-                    array.dtype.name,
-                    array.shape,
-                    lambda: np.ascontiguousarray(array).tobytes(),
+                    value.dtype.name,
+                    value.shape,
+                    lambda: np.ascontiguousarray(value).tobytes(),
                 )
             )
-        elif _is_plain(leaf):
-            lent.append(_lent(name, leaf, lambda: leaf))
+        elif _is_plain(value) and not value.is_meta:
+            lent.append(_lent(name, value, lambda: value))
         else:
             others += 1
-        return None
+        # Of a tensor in parts: with those that it has it is not made again.
+        return leaf
 
-    _engine.map_state({_ROOT: state}, _rules, _no_node, on_leaf)
+    _engine.map_state({_ROOT: state}, _Listed(), _no_node, on_leaf)
     return lent, others
+
+
+class _Listed:
+    """The rules of a list: what no step can have is one of the others."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_rules, name)
+
+    @staticmethod
+    def container(value: Any) -> Container | Literal[False] | None:
+        try:
+            return _rules.container(value)
+        except TypeError:
+            return False  # Others of its type may have parts.
 
 
 def _of_dcp(folder: pathlib.Path) -> tuple[list[Lent], int]:
@@ -97,6 +114,7 @@ def _is_plain(leaf: Any) -> bool:
     return (
         isinstance(leaf, torch.Tensor)
         and leaf.layout == torch.strided
+        and not leaf.is_nested
         and not leaf.is_quantized
         and leaf.dtype in NAMES
     )
@@ -114,6 +132,6 @@ def write(arrays: pathlib.Path, path: pathlib.Path, format: str) -> None:
     # Of each its own memory: a tensor is written with all that it lies in.
     state = {name: tensor.clone() for name, tensor in state.items()}
     if format == _found.DCP:
-        _dcp_files.write(state, path)
+        _dcp_files.write(state, path, name="")
     else:
         _torch_files.write(state, path, name="")

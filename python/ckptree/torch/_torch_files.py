@@ -121,11 +121,11 @@ class _Walk:
             return
         self._seen.add(id(value))
         self._inside.add(id(value))
-        yield from _below(value, name)
+        yield from below(value, name)
         self._inside.remove(id(value))
 
 
-def _below(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+def below(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     """What a dict, list or tuple holds, by its place."""
     if isinstance(value, dict):
         for key, child in value.items():
@@ -143,8 +143,8 @@ def _tensors_in(
         if value.layout == torch.strided and not value.is_meta:
             yield name, value
     elif isinstance(value, (dict, list, tuple)):
-        for below, child in walk.children(value, name):
-            yield from _tensors_in(child, below, walk)
+        for place, child in walk.children(value, name):
+            yield from _tensors_in(child, place, walk)
 
 
 def _code_in(path: pathlib.Path) -> list[str]:
@@ -209,7 +209,7 @@ def _without_numpy(value: Any) -> Any:
 def _others(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     kind = type(value)
     if kind in (dict, list, tuple, torch.Size):
-        for place, child in _below(value, name):
+        for place, child in below(value, name):
             yield from _others(child, place)
     elif kind not in _PLAIN and not _is_tensor(value):
         yield name, value
