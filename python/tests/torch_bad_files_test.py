@@ -436,3 +436,18 @@ def test_inputs_that_cannot_be_meant(store, tmp_path):
     torch.save({"w": torch.ones(2)}, tmp_path / "runs" / "c-7.pt")
     refused("no checkpoint of step 6", "runs", step=6, skip=["b-*"])
     refused("several", "runs", metrics={"loss": 1.0}, skip=["b-*"])
+
+
+def test_a_raw_export_is_told_as_such(store, tmp_path):
+    """Its files end as those of PyTorch may."""
+    raw = tmp_path / "raw-1"
+    raw.mkdir()
+    (raw / "index.json").write_text('{\n  "schema": "ckptree.raw/1"\n}')
+    (raw / "w.bin").write_bytes(bytes(24))
+    for source in (raw, tmp_path):
+        with pytest.raises(ValueError, match="raw-1 .*--format raw.*npz"):
+            import_checkpoint(store, source)
+    # Of others there may be such a file.
+    (raw / "index.json").write_text('{"schema": "mine"}')
+    torch.save({"w": torch.ones(2)}, raw / "w.bin")
+    assert import_checkpoint(store, raw) == [1]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What checkpoints of other formats lie at a path: which formats, under which
-names, of which steps. Judged by the names of files alone; nothing is read."""
+names, of which steps. Judged by the names of files alone; nothing is read but
+the beginning of an index.json."""
 
 from __future__ import annotations
 
@@ -19,6 +20,10 @@ TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
 JSON = "json"
 FORMAT = optional(choice(TORCH, DCP, SAFETENSORS))
 TRAINER_STATE = "trainer_state.json"
+
+# What `ckptree export --format raw` writes, beside files that end as PyTorch's.
+_RAW_INDEX = "index.json"
+_RAW = re.compile(rb'\s*\{\s*"schema"\s*:\s*"ckptree\.raw/')
 
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _LAST_NUMBER = re.compile(r"(\d+)$")
@@ -125,6 +130,13 @@ def _folder(path: pathlib.Path, skip: Sequence[str]) -> Checkpoint:
     of_index = tuple(f"{_stem(name)}-" for name in indices)
     for name in names:
         child = path / name
+        if name == _RAW_INDEX and _is_raw(child):
+            raise InvalidArgumentError(
+                f"{path} was written by `ckptree export --format raw`, which "
+                "nothing imports: export the step as safetensors, npz or npy "
+                "(--format), or to a file of torch.save() or a folder of DCP "
+                "by ckptree.torch.export_checkpoint()"
+            )
         if any(fnmatchcase(name, glob) for glob in skip):
             left_out.append(name)
         elif name == TRAINER_STATE:
@@ -156,6 +168,13 @@ def _folder(path: pathlib.Path, skip: Sequence[str]) -> Checkpoint:
             )
         seen[part.item] = part.path
     return Checkpoint(path, parts, left_out)
+
+
+def _is_raw(index: pathlib.Path) -> bool:
+    if not index.is_file():
+        return False
+    with open(index, "rb") as file:
+        return _RAW.match(file.read(200)) is not None
 
 
 def _steps(

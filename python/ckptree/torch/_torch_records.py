@@ -9,6 +9,7 @@ The pickle is gone through, and nothing of it is looked up or called.
 from __future__ import annotations
 
 import _compat_pickle
+import contextlib
 import io
 import math
 import pickle
@@ -39,8 +40,11 @@ def check(file: BinaryIO, *, whole: bool) -> None:
         return
     # From before PyTorch 1.6: pickles, then the bytes.
     file.seek(0)
-    if pickled.read(file) != torch.serialization.MAGIC_NUMBER:
-        raise ValueError("it does not begin as a file of torch.save()")
+    first = None
+    with contextlib.suppress(Exception):
+        first = pickled.read(file)
+    if first != torch.serialization.MAGIC_NUMBER:
+        raise ValueError("it does not begin as such a file")
     for _ in ("protocol", "system", "state", "keys"):
         pickled.read(file)
     needed = sum(pickled.storages.values())
