@@ -165,9 +165,9 @@ def test_the_examples_of_the_readme_run(tmp_path):
     text = README.read_text()
     blocks = re.findall(r"<!-- doctest -->\n```python\n(.*?)```", text, re.S)
     # The others are programs: torch_resume_test, torch_files_test, dcp_test,
-    # torch_per_rank_test.
+    # torch_per_rank_test, torch_objects_test.
     programs = text.count("<!-- program: ")
-    assert len(blocks) + programs == text.count("```python") == 12
+    assert len(blocks) + programs == text.count("```python") == 13
     run("\n".join(blocks), {"tmp": tmp_path}, "README")
 
 

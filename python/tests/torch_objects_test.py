@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """ckptree.torch.load(): whatever has a state_dict() gets back what it said."""
 
+import pathlib
+import re
+
 import ckptree
 import pytest
 
@@ -136,6 +139,40 @@ def test_a_loader_of_torchdata_goes_on_in_its_epoch(store):
     ckptree.torch.load(store, its)
     assert [batch.tolist() for batch in other] == rest
     assert [batch.tolist() for batch in other] == after
+
+
+@pytest.mark.parametrize("saved_at", [5, 9, 13])
+def test_what_is_drawn_beside_a_loader_goes_on_as_the_readme_says(
+    store, saved_at
+):
+    """Ten batches are an epoch."""
+    torchdata = pytest.importorskip(
+        "torchdata.stateful_dataloader", reason="torchdata is not installed")
+    readme = (pathlib.Path(__file__).parent.parent / "README.md").read_text()
+    (program,) = re.findall(
+        r"<!-- program: loader -->\n```python\n(.*?)```", readme, re.S)
+
+    def train(seed):
+        torch.manual_seed(seed)
+        names = {
+            "ckptree": ckptree, "model": torch.nn.Linear(1, 1), "store": store,
+            "loader": torchdata.StatefulDataLoader(
+                list(range(40)), batch_size=4, shuffle=True)}
+        exec(program, names)
+        step, drawn = names["step"], []
+        while step < 25:
+            for batch in names["loader"]:
+                drawn.append((batch.tolist(), torch.rand(()).item()))
+                if step == saved_at and not list(store):
+                    ckptree.torch.save(store, step, names["app"]).result()
+                step += 1
+                if step == 25:
+                    break
+        return drawn
+
+    whole = train(3)
+    assert len(whole) == 25
+    assert train(99) == whole[saved_at + 1 :]
 
 
 def test_a_state_as_pages_on_dcp_have_it(store):

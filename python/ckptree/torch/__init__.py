@@ -33,7 +33,8 @@ import_checkpoint() and export_checkpoint() take states from files of
 torch.save(), of safetensors and folders of DCP, and write them.
 
 States of Rng and of generators are taken after all others, and put back after
-all others: what makes the others may draw numbers.
+all others: what makes the others may draw numbers. A StatefulDataLoader draws
+one later, where its loop begins: python/README.md says what to do.
 """
 
 from __future__ import annotations
