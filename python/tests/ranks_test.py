@@ -140,6 +140,25 @@ with opened() as store:
         assert saved == ["no error", "1"]
 
 
+def test_of_large_values_type_and_shape_are_compared(tmp_path):
+    """As both READMEs say: bytes up to 64 KiB."""
+    code = STATE + """
+with opened() as store:
+    for step, (count, more) in enumerate([(8192, 0), (8193, 0), (8193, rank)]):
+        array = np.full(count + more, float(rank))
+        say(*caught(store.save(step, {"a": array}).result))
+"""
+    said = run_ranks(code, 2, tmp_path / "s")
+    for small, large, shapes in said.values():
+        assert small[0] == shapes[0] == "InvalidArgumentError"
+        assert "a is not the same on ranks 0 and 1" in small[1]
+        assert "a has another kind, type or shape on rank 0" in shapes[1]
+        assert large[0] == "no error"
+    with ckptree.open(tmp_path / "s") as reader:
+        assert [info.step for info in reader.steps()] == [1]
+        assert len(set(reader.restore(1)["a"].tolist())) == 1
+
+
 def test_options_that_differ_are_named(tmp_path):
     code = """
 with opened() as store:
