@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import struct
+import zipfile
 
 import ckptree
 import pytest
@@ -352,6 +353,26 @@ def test_a_list_that_contains_itself(store, tmp_path):
     torch.save({"a": shared, "b": shared}, tmp_path / "m-1.pt")
     import_checkpoint(store, tmp_path / "m-1.pt")
     assert store[1]["a/[0]"].shape == store[1]["b/[0]"].shape == (2,)
+
+
+def test_lists_that_stand_in_each_other_again_and_again(store, tmp_path):
+    """2**60 leaves of some hundred bytes, and ten thousand lists deep."""
+    again = [torch.ones(1)]
+    for _ in range(60):
+        again = [again, again]
+    torch.save({"m": again}, tmp_path / "m-1.pt")
+    with pytest.raises(ckptree.UnsupportedError, match=f"m-1.* {2**60} leave"):
+        import_checkpoint(store, tmp_path / "m-1.pt")
+    torch.save({"w": torch.ones(1)}, tmp_path / "m-1.pt")
+    with zipfile.ZipFile(tmp_path / "m-1.pt") as archive:
+        records = {name: archive.read(name) for name in archive.namelist()}
+    deep = b"\x80\x02}X\x01\x00\x00\x00d" + b"]" * 10000 + b"a" * 9999 + b"s."
+    with zipfile.ZipFile(tmp_path / "m-1.pt", "w") as archive:
+        for name, data in records.items():
+            archive.writestr(name, deep if name.endswith(".pkl") else data)
+    with pytest.raises(ckptree.UnsupportedError, match="m-1.pt: .*too deep"):
+        import_checkpoint(store, tmp_path / "m-1.pt")
+    assert len(store) == 0
 
 
 def test_what_no_file_can_hold_is_named(store, tmp_path):

@@ -78,7 +78,39 @@ def read(path: pathlib.Path, *, whole: bool = False) -> Any:
             f"{path} is cut or damaged, or no file of torch.save(): "
             f"{said_of(error)}"
         ) from error
-    most = max(_torch_records.SMALL, path.stat().st_size)
+    size = path.stat().st_size
+    try:
+        _check_tensors(path, state, max(_torch_records.SMALL, size))
+        places = _places(state, {})
+    except RecursionError as error:
+        raise UnsupportedError(
+            f"{path}: its lists and dicts lie in each other too deep for a step"
+        ) from error
+    # Without what is there again and again each takes a byte and more.
+    if places > max(_MOST_PLACES, size):
+        raise UnsupportedError(
+            f"{path}: a step of it would have {places} leaves: the same lists "
+            f"or dicts stand in it again and again, and {_MOST_PLACES} is the "
+            "most for a file as small as it is"
+        )
+    return state
+
+
+_MOST_PLACES = 1_000_000
+
+
+def _places(value: Any, known: dict[int, int]) -> int:
+    """The leaves of a step, which has what is shared at each of its places."""
+    if not isinstance(value, (dict, list, tuple)):
+        return 1
+    if id(value) not in known:
+        children = value.values() if isinstance(value, dict) else value
+        known[id(value)] = sum(_places(child, known) for child in children)
+    return known[id(value)]
+
+
+def _check_tensors(path: pathlib.Path, state: Any, most: int) -> None:
+    """UnsupportedError where one would take more memory than its file."""
     for name, tensor in _tensors_in(state, "", _Walk(path)):
         size = tensor.numel() * tensor.element_size()
         held = tensor.untyped_storage().nbytes()
@@ -89,7 +121,6 @@ def read(path: pathlib.Path, *, whole: bool = False) -> Any:
                 f"makes them, and {most} is the most that such a tensor may "
                 "take. Save it without expand()"
             )
-    return state
 
 
 def said_of(error: BaseException) -> str:
