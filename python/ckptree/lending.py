@@ -64,6 +64,8 @@ def _say(out: BinaryIO, what: dict[str, Any]) -> None:
 
 def _told(error: Exception) -> str:
     """In one line."""
+    if isinstance(error, MemoryError):
+        return "there is not enough memory to read it"
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 

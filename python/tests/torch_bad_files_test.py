@@ -98,6 +98,81 @@ def test_nothing_of_a_tensor_is_executed(store, tmp_path, archive):
     assert not os.path.exists(harm)
 
 
+def changed(path, name, change):
+    """Of the one entry of a folder of DCP: its archive with another record."""
+    dcp.save({name: torch.full((9,), 7.0)}, checkpoint_id=path)
+    metadata = pickle.loads((path / ".metadata").read_bytes())
+    (info,) = metadata.storage_data.values()
+    file = path / info.relative_path
+    stream = io.BytesIO(file.read_bytes()[info.offset :][: info.length])
+    change(stream)
+    info.offset, info.length = 3, len(stream.getvalue())
+    file.write_bytes(b"..." + stream.getvalue() + b"behind it")
+    (path / ".metadata").write_bytes(pickle.dumps(metadata))
+
+
+def another(stream):
+    with zipfile.ZipFile(stream) as archive:
+        records = {name: archive.read(name) for name in archive.namelist()}
+    stream.truncate(0)
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, data in records.items():
+            is_data = name.endswith("data/0")
+            archive.writestr(name, data[:8] if is_data else data)
+        archive.writestr("archive/more", bytes(99))
+
+
+def flip(stream):
+    at = stream.getvalue().index(struct.pack("<2f", 7, 7)) + 5
+    stream.getbuffer()[at] ^= 1
+
+
+class Vast:
+    def __reduce__(self):
+        return bytearray, (2**40,)
+
+
+def vast(stream):
+    stream.truncate(0)
+    stream.seek(0)
+    torch.save(Vast(), stream)
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (another, "w: the record archive/data/0 has 8 bytes"),
+        (flip, "w: the bytes of the record archive/data/0 are not those"),
+        (vast, "w: it calls builtins.bytearray with the number of its bytes"),
+    ],
+)
+def test_records_in_a_folder_of_dcp(store, tmp_path, change, said):
+    changed(tmp_path / "dcp-1", "w", change)
+    kinds = (ckptree.CorruptionError, ckptree.UnsupportedError)
+    with pytest.raises(kinds, match=said) as error:
+        import_checkpoint(store, tmp_path / "dcp-1")
+    assert str(tmp_path / "dcp-1") in str(error.value)
+    assert len(store) == 0
+
+
+def test_an_object_of_dcp_that_asks_for_any_memory(store, tmp_path):
+    dcp.save({"x": Vast(), "w": torch.ones(1)}, checkpoint_id=tmp_path / "d-1")
+    with pytest.raises(ckptree.UnsupportedError, match="x: it calls .*bytea"):
+        import_checkpoint(store, tmp_path / "d-1")
+
+
+def test_memory_that_there_is_not_is_told_of_the_folder(
+    store, tmp_path, monkeypatch
+):
+    def load(*_, **__):
+        raise MemoryError
+
+    dcp.save({"w": torch.ones(1)}, checkpoint_id=tmp_path / "d-1")
+    monkeypatch.setattr(torch, "load", load)
+    with pytest.raises(ckptree.NoSpaceError, match="d-1: .*memory"):
+        import_checkpoint(store, tmp_path / "d-1")
+
+
 def test_a_shell_is_told_and_nothing_is_left(tmp_path, capfd):
     from ckptree.torch.__main__ import main
 

@@ -17,6 +17,7 @@ torch = pytest.importorskip(
     "torch", reason="PyTorch could not be installed: see requirements_torch.txt"
 )
 
+from ckptree import lending
 from ckptree.torch import _lending, import_checkpoint
 
 
@@ -112,7 +113,7 @@ WRONG = {
         "compressed",
     ),
     "a bit": (flipped, "g-1/data/1 are not those that were written"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -254,3 +255,7 @@ def test_memory_that_there_is_not_is_told_of_the_file(saved, monkeypatch):
     monkeypatch.setattr(torch, "load", load)
     with pytest.raises(ckptree.NoSpaceError, match="g-1.pt: .*memory"):
         _lending.find(saved)
+
+
+def test_memory_that_there_is_not_is_told_to_the_command():
+    assert "not enough memory" in lending._told(MemoryError())

@@ -14,7 +14,7 @@ import math
 import pathlib
 import pickle
 import warnings
-from typing import Any, Iterator
+from typing import Any, BinaryIO, Iterable, Iterator
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -32,8 +32,10 @@ from torch.distributed.checkpoint.planner import ReadItem
 from ckptree.errors import (
     CorruptionError,
     InvalidArgumentError,
+    NoSpaceError,
     UnsupportedError,
 )
+from ckptree.torch import _torch_records
 from ckptree.torch._safetensors_files import is_plain_name
 from ckptree.torch._torch_files import arrays_of_numpy, below, said_of
 
@@ -106,7 +108,11 @@ class _Planner(DefaultLoadPlanner):  # type: ignore[misc]
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
         name = read_item.dest_index.fqn
         try:
+            _torch_records.check(value, whole=True)
+            value.seek(0)
             found = torch.load(value, weights_only=True)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{name}: {error}") from error
         except Exception as error:
             value.seek(0)
             raise _refused(name, value, error) from error
@@ -148,6 +154,7 @@ def _load(
     try:
         with warnings.catch_warnings(), arrays_of_numpy():
             warnings.simplefilter("ignore")
+            _check_records(folder, found, flat)
             dcp.load(
                 flat,
                 storage_reader=_Reader(folder, found),
@@ -157,6 +164,55 @@ def _load(
     except BaseException as error:
         raise _cause_of(folder, error) from error
     return planner.objects
+
+
+def _check_records(
+    folder: pathlib.Path, found: Metadata, names: Iterable[str]
+) -> None:
+    """Of the tensors of these names, each of whose chunks was written by
+    torch.save()."""
+    for name in names:
+        about = found.state_dict_metadata[name]
+        if not isinstance(about, TensorStorageMetadata):
+            continue  # Checked where it is loaded.
+        for chunk in about.chunks:
+            info = found.storage_data[MetadataIndex(name, chunk.offsets)]
+            if getattr(info, "transform_descriptors", None):
+                continue  # Compressed.
+            with open(folder / info.relative_path, "rb") as file:
+                part = _Part(file, info.offset, info.length)
+                try:
+                    _torch_records.check(io.BufferedReader(part), whole=True)
+                except UnsupportedError as error:
+                    raise UnsupportedError(f"{name}: {error}") from error
+                except ValueError as error:
+                    raise ValueError(f"{name}: {error}") from error
+
+
+class _Part(io.RawIOBase):
+    """Some bytes of a file, as a file."""
+
+    def __init__(self, file: BinaryIO, start: int, length: int) -> None:
+        self._file, self._start, self._length = file, start, length
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._length)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        left = max(self._length - self._at, 0)
+        self._file.seek(self._start + self._at)
+        found = self._file.read(min(len(buffer), left))
+        buffer[: len(found)] = found
+        self._at += len(found)
+        return len(found)
 
 
 def described(
@@ -200,7 +256,9 @@ def _cause_of(folder: pathlib.Path, error: BaseException) -> BaseException:
         cause, _ = next(iter(error.failures.values()))
     if isinstance(cause, (UnsupportedError, CorruptionError)):
         return type(cause)(f"{folder}: {cause}")
-    if isinstance(cause, (MemoryError, KeyboardInterrupt, SystemExit)):
+    if isinstance(cause, MemoryError):
+        return NoSpaceError(f"{folder}: there is not enough memory to read it")
+    if isinstance(cause, (KeyboardInterrupt, SystemExit)):
         return cause
     return CorruptionError(f"{folder} is cut or damaged: {said_of(cause)}")
 

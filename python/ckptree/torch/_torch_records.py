@@ -9,7 +9,6 @@ The pickle is gone through, and nothing of it is looked up or called.
 from __future__ import annotations
 
 import _compat_pickle
-import contextlib
 import io
 import math
 import pickle
@@ -41,8 +40,12 @@ def check(file: BinaryIO, *, whole: bool) -> None:
     # From before PyTorch 1.6: pickles, then the bytes.
     file.seek(0)
     first = None
-    with contextlib.suppress(Exception):
+    try:
         first = pickled.read(file)
+    except (UnsupportedError, pickle.UnpicklingError):
+        raise
+    except Exception:
+        pass  # No pickle.
     if first != torch.serialization.MAGIC_NUMBER:
         raise ValueError("it does not begin as such a file")
     for _ in ("protocol", "system", "state", "keys"):
