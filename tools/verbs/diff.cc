@@ -417,7 +417,9 @@ absl::StatusOr<int> RunDiff(Session& session) {
     table.extra = {{"before", name(before)}, {"after", name(after)}};
     table.ending = [&]() -> absl::StatusOr<Json> {
       CKPTREE_RETURN_IF_ERROR(found.ReadAll());  // Those behind a limit.
-      return Json::object({{"same", found.same()}, {"containers", containers}});
+      Json ending = {{"same", found.same()}};
+      if (!containers.empty()) ending["containers"] = containers;
+      return ending;
     };
     CKPTREE_RETURN_IF_ERROR(session.Print(std::move(table), *options));
   }

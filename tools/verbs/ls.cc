@@ -249,6 +249,11 @@ absl::StatusOr<int> RunLs(Session& session) {
   if (!step.ok()) return step.status();
   const bool all = session.arguments().Has("all");
   const bool stats = session.arguments().Has("stats");
+  if (*depth && stats) {
+    return WithHint(absl::InvalidArgumentError(
+                        "--stats is of leaves, and --depth puts them together"),
+                    "leave one of them out");
+  }
   Listed listed = {.step = *step,
                    .pieces = SubtreePieces(*step, address->key),
                    .all = all,
