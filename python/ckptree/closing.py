@@ -75,7 +75,11 @@ def close_at_exit(close: Callable[[], object]) -> None:
 def close_behind(close: Callable[[], object]) -> None:
     """Calls `close` on a thread of its own, for which the exit of the
     interpreter waits; in the exit itself, on this one."""
-    thread = threading.Thread(target=close, name="ckptree closing")
+    # Not as the one that it is started by: threads of the engine are daemons to
+    # Python.
+    thread = threading.Thread(
+        target=close, name="ckptree closing", daemon=False
+    )
     try:
         thread.start()
     except RuntimeError:

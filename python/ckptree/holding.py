@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from functools import partial
 
 from ckptree import _engine
 from ckptree.arguments import checked
@@ -99,12 +100,8 @@ class Holding(Closing):
         with showing(progress, "flush") as meter:
             saves = [] if self._shared is None else self._shared.saves
             begun = self._engine.saves_begun()
-            follow(
-                lambda left: self._engine.flush(left, begun),
-                timeout,
-                saves,
-                meter,
-            )
+            waits = partial(self._engine.flush, saves=begun)
+            follow(waits, timeout, saves, meter)
 
     def wait_replicated(self, timeout: float | None = None) -> None:
         """Waits until every commit before this call is in the remote, those

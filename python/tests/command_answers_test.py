@@ -87,7 +87,7 @@ def test_an_int_of_more_than_64_bits(tmp_path):
         ).stdout
 
     assert run("get", "1:seed") == f"{2**100}\n"
-    found = json.loads(run("get", "1:seed", "--json"))
+    (found,) = json.loads(run("get", "1:seed", "--json"))["leaves"]
     assert found["data"] == 2**100 and found["kind"] == "int"
     assert found["dtype"] is None
     assert " int " in run("history", "seed")

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies: the recorded decisions of Orbax's, and policies in a store."""
 
+import _thread
 import json
+import threading
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import numpy as np
 import program
 import pytest
 from ckptree import decisions, policies
+from ckptree.closing import close_behind
 from ckptree.policies import PolicyStep
 
 VECTORS = (
@@ -392,6 +395,21 @@ print(handle.result(timeout=60))
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
     with ckptree.open(tmp_path / "s") as store:
         assert numbers(store) == [1]
+
+
+def test_who_closes_behind_is_waited_for_at_the_exit():
+    """Threads of the engine are daemons to Python, and would hand that on."""
+    goes, begun, kinds = threading.Event(), threading.Event(), []
+
+    def close():
+        kinds.append(threading.current_thread().daemon)
+        begun.set()
+        goes.wait()
+
+    _thread.start_new_thread(close_behind, (close,))
+    assert begun.wait(timeout=60)
+    goes.set()
+    assert kinds == [False]
 
 
 def test_another_program_lacks_the_function(tmp_path):
