@@ -83,9 +83,10 @@ struct RankOptions {
 // it has: boxes of arrays (Tensor::start), whole values that all ranks have
 // alike, of which one rank saves each, and, below StepBuilder::SetPerRank(),
 // what is its own. The boxes of all ranks must make up the arrays: a hole, an
-// overlap and a value that differs between ranks fail the step, by name. What
-// is said of the step (metrics, note, metadata, lineage, item types, its time)
-// counts from rank 0. SaveOptions must be the same on all ranks.
+// overlap and a value that differs between ranks fail the step, by name; values
+// above 64 KiB are compared by type and shape alone. What is said of the step
+// (metrics, note, metadata, lineage, item types, its time) counts from rank 0.
+// SaveOptions must be the same on all ranks.
 //
 // The handle's WaitStaged() is about this rank's arrays; WaitCommitted() is the
 // outcome of the step, the same on every rank: the first error of any of them
