@@ -18,7 +18,6 @@
 #include "core/remote/remote_objects.h"
 #include "core/remote/segment_upload.h"
 #include "core/version/base_loader.h"
-#include "core/version/block_payload.h"
 #include "kv/file_system.h"
 #include "kv/monotonic.h"
 #include "schema/keys.h"
@@ -265,11 +264,7 @@ absl::StatusOr<PartResult> BuildPart(
   task.coding = engine->coding().Next();
   task.among_others = true;
   task.small = SmallLimits::ForParts(plan.world);
-  if (engine->database().HasLost()) {
-    task.is_lost = [engine](const schema::ChunkRef& ref) {
-      return engine->database().IsLost(ref.place, ChunkKey(ref));
-    };
-  }
+  task.database = &engine->database();
   task.check = check;
   task.counters = counters;
   absl::StatusOr<PartResult> result = absl::UnknownError("");

@@ -14,6 +14,7 @@
 #include "core/array/leaf_statistics.h"
 #include "core/coding/rounded_copy.h"
 #include "core/process/first_error.h"
+#include "core/version/block_payload.h"
 #include "schema/dead_list.h"
 #include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
@@ -89,6 +90,7 @@ PartCompare::PartCompare(const PartTask& task, StagedContent* content,
       content_(content->content()),
       base_(base),
       all_records_(all_records),
+      some_lost_(task.database != nullptr && task.database->HasLost()),
       sink_(*sink),
       leaves_(content_.leaves.size()) {}
 
@@ -283,13 +285,13 @@ absl::StatusOr<PartCompare::Chunk> PartCompare::Look(
 
 absl::Status PartCompare::CompareChunk(std::size_t index) {
   CKPTREE_ASSIGN_OR_RETURN(Chunk chunk, Look(index, &scratch_.local()));
-  if (IsLost(chunk.shared)) Move(&chunk);
+  if (chunk.shared.has_value() && IsLost(*chunk.shared)) Move(&chunk);
   if (!staged_.piece(index).copy_follows) {
     if (chunk.shared.has_value() && IsCopyInBlock(*chunk.shared)) Move(&chunk);
     return ShareOrWrite(chunk);
   }
   CKPTREE_ASSIGN_OR_RETURN(Chunk copy, Look(index + 1, &copy_scratch_.local()));
-  if (IsLost(copy.shared)) Move(&copy);
+  if (copy.shared.has_value() && IsLost(*copy.shared)) Move(&copy);
   const bool with_its_master = chunk.shared.has_value() &&
                                copy.shared.has_value() &&
                                SameBlock(*chunk.shared, *copy.shared);
@@ -303,6 +305,10 @@ absl::Status PartCompare::CompareChunk(std::size_t index) {
   }
   CKPTREE_RETURN_IF_ERROR(ShareOrWrite(chunk));
   return ShareOrWrite(copy);
+}
+
+bool PartCompare::IsLost(const ChunkRef& ref) const {
+  return some_lost_ && task_.database->IsLost(ref.place, ChunkKey(ref));
 }
 
 void PartCompare::Move(Chunk* chunk) {
@@ -475,8 +481,8 @@ void PartCompare::LeaveThinPacks() {
     if (content_.leaves[i].form != LeafForm::kPacked) continue;
     const ChunkRef* const ref = kept(i);
     leaves_[i].rewrite =
-        ref != nullptr && (2 * live_of(*ref) < ref->block_length ||
-                           (task_.is_lost && task_.is_lost(*ref)));
+        ref != nullptr &&
+        (2 * live_of(*ref) < ref->block_length || IsLost(*ref));
   }
 }
 

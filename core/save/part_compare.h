@@ -102,9 +102,8 @@ class PartCompare {
                              std::vector<std::byte>* scratch);
   // The chunk stays in no block of the base.
   void Move(Chunk* chunk);
-  bool IsLost(const std::optional<schema::ChunkRef>& ref) const {
-    return ref.has_value() && task_.is_lost && task_.is_lost(*ref);
-  }
+  // Nobody can read its block any more.
+  bool IsLost(const schema::ChunkRef& ref) const;
   absl::Status ShareOrWrite(const Chunk& chunk);
   absl::Status WriteChunk(const Chunk& chunk);
   // A chunk and its rounded copy, in one block.
@@ -130,6 +129,7 @@ class PartCompare {
   const StepContent& content_;
   const CompactPart* const base_;
   const bool all_records_;
+  const bool some_lost_;
   BlockSink& sink_;
   PackLayout::Kind packs_ = PackLayout::Kind::kPlain;
   std::vector<ComparedLeaf> leaves_;

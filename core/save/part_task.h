@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "core/process/thread_limit.h"
 #include "core/save/block_sink.h"
+#include "kv/database.h"
 #include "kv/options.h"
-#include "schema/leaf_record.h"
 
 namespace ckptree::internal {
 
@@ -48,9 +48,9 @@ struct PartTask {
   CodingChoice::Way coding;
   // The part is one of several: PartResult::layout is to be filled in.
   bool among_others = false;
-  // Of a block that the base refers to: nobody can read it any more. Null: none
-  // is known.
-  std::function<bool(const schema::ChunkRef&)> is_lost;
+  // Which knows the blocks of the base that cannot be read any more. Null: none
+  // is asked for.
+  const kv::Database* database = nullptr;
   // Asked between pieces: an error stops the part (cancelled).
   std::function<absl::Status()> check;
   // Of the threads that hash and write; null: none but the arena's.

@@ -15,7 +15,6 @@
 #include "core/process/guarded_call.h"
 #include "core/save/lineage.h"
 #include "core/version/base_loader.h"
-#include "core/version/block_payload.h"
 #include "core/version/store_features.h"
 #include "schema/keys.h"
 
@@ -248,11 +247,7 @@ absl::Status StepWriter::Write(Save* save, Attempt* attempt) {
   task.statistics = context_.statistics;
   task.coding = context_.coding->Next();
   task.counters = &save->counters;
-  if (database.HasLost()) {
-    task.is_lost = [&database](const schema::ChunkRef& ref) {
-      return database.IsLost(ref.place, ChunkKey(ref));
-    };
-  }
+  task.database = &database;
   const std::thread::id self = std::this_thread::get_id();
   task.check = [this, save, self]() -> absl::Status {
     if (std::this_thread::get_id() == self) ReportProgress(*save, false);

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ckptree._engine import LeafInfo
 
 _NUMBERS = ("bool", "int", "float")
-_SCALAR = "scalar"  # The mark of a scalar of NumPy.
 _LONGEST = 256  # Bytes of a str that is shown.
 _STATISTICS = (*LeafStats._fields, "value")
 
@@ -174,7 +173,9 @@ def _is_number(info: LeafInfo, *, complex_too: bool = False) -> bool:
     kind = values.kind_of(info)
     if kind != "array":
         return kind in _NUMBERS or (complex_too and kind == "complex")
-    if info.shape != () or info.packed or info.tag not in ("", _SCALAR):
+    if info.shape != () or info.packed:
+        return False
+    if info.tag not in ("", values.SCALAR_TAG):
         return False
     return complex_too or not info.dtype_name.startswith("complex")
 
