@@ -119,7 +119,10 @@ TEST_F(LocalKeepTest, WithoutThePolicyWhatLeftStaysAway) {
   const std::vector<std::string> before = FarRows();
   Save(3, 3, std::nullopt);
   EXPECT_EQ(FarRows(), before);
-  EXPECT_GE(BytesHere(), 2 * kLargeSave);
+  Hide();
+  Store store = Store::Open(Directory(), ReadOnly()).value();
+  EXPECT_FALSE(ReadOf(store, 1).ok());
+  ExpectSteps(store, 2, 3);
 }
 
 // Of two that are kept, one is in the middle.
