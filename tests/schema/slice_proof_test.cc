@@ -27,7 +27,9 @@ TEST(SliceProof, IsTheDigestThatTheFormatSays) {
 }
 
 TEST(SliceProof, IsOfAllThatItSays) {
-  const ProvedLeaf leaf = {.version = 7, .part = 0, .ordinal = 3};
+  ProvedLeaf leaf;
+  leaf.version = 7;
+  leaf.ordinal = 3;
   const base::Digest value = base::DigestOf("value");
   std::set<base::Digest> proofs = {SliceProof(leaf, value)};
   ProvedLeaf other = leaf;
