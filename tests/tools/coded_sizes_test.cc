@@ -29,15 +29,14 @@ using testing::RandomBytes;
 
 constexpr std::size_t kArray = 3 << 20;
 
-using ToolsCodedSizesTest = CommandRunner;
-
-TEST_F(ToolsCodedSizesTest, AreWhatTheDiskGetsBack) {
-  const std::string coded = scratch_ / "coded";
-  {
+class ToolsCodedSizesTest : public CommandRunner {
+ protected:
+  // Three steps of which half the bytes are zero; the first is removed.
+  void MakeCoded(const std::string& path) {
     ASSERT_OK_AND_ASSIGN(Store store,
-                         Store::Open(coded, {.create_if_missing = true,
-                                             .collect = false,
-                                             .coding = Coding::kPlanes}));
+                         Store::Open(path, {.create_if_missing = true,
+                                            .collect = false,
+                                            .coding = Coding::kPlanes}));
     std::vector<std::uint32_t> values(kArray / 4);
     for (std::int64_t step = 1; step <= 3; ++step) {
       const std::vector<std::byte> random =
@@ -55,6 +54,17 @@ TEST_F(ToolsCodedSizesTest, AreWhatTheDiskGetsBack) {
     ASSERT_OK(store.Delete(AtStep(1)));
     ASSERT_OK(store.Close());
   }
+  // `which` of `ckptree du`: all files, or the living bytes of arrays.
+  double Size(const std::string& store, const char* which) {
+    const Result result = Run({"-C", store, "du", "-o", "json"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return json::parse(result.out)[which].get<double>();
+  }
+};
+
+TEST_F(ToolsCodedSizesTest, AreWhatTheDiskGetsBack) {
+  const std::string coded = scratch_ / "coded";
+  ASSERT_NO_FATAL_FAILURE(MakeCoded(coded));
   const auto run = [&](std::vector<std::string> words) {
     words.insert(words.begin(), {"-C", coded});
     const Result result = Run(std::move(words));
@@ -76,13 +86,35 @@ TEST_F(ToolsCodedSizesTest, AreWhatTheDiskGetsBack) {
   EXPECT_THAT(run({"rm", "2", "--dry-run"}),
               ContainsRegex(absl::StrFormat("would free %s\n", kHalf)));
   // What goes is what was said: of two steps half their bytes.
-  const auto files = [&] {
-    return json::parse(run({"du", "-o", "json"}))["file_bytes"]
-        .get<std::uint64_t>();
-  };
-  const std::uint64_t before = files();
+  const double before = Size(coded, "file_bytes");
   EXPECT_THAT(run({"rm", "2", "-y"}), ContainsRegex("; files: .* -> .*iB\n"));
-  EXPECT_NEAR(static_cast<double>(before - files()), kArray, kArray / 8.0);
+  EXPECT_NEAR(before - Size(coded, "file_bytes"), kArray, kArray / 8.0);
+}
+
+TEST_F(ToolsCodedSizesTest, ACopyIsCodedAsItIsToldTo) {
+  const std::string coded = scratch_ / "coded";
+  ASSERT_NO_FATAL_FAILURE(MakeCoded(coded));
+  const auto copied = [&](std::vector<std::string> words) {
+    const Result result = Run(words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    const std::string& made = words.front() == "copy" ? words[2] : words[3];
+    for (const char* step : {"2:w", "3:w"}) {
+      EXPECT_EQ(Run({"-C", made, "get", step, "-o", "raw"}).out,
+                Run({"-C", coded, "get", step, "-o", "raw"}).out);
+    }
+    return Size(made, "living_stored_bytes");
+  };
+  const std::string there = scratch_ / "there";
+  EXPECT_NEAR(copied({"copy", coded, there + "1"}), 2 * kArray, kArray / 4.0);
+  EXPECT_NEAR(copied({"copy", coded, there + "2", "--coding", "planes"}),
+              kArray, kArray / 4.0);
+  EXPECT_NEAR(copied({"-C", coded, "backup", there + "3", "--coding=planes"}),
+              kArray, kArray / 4.0);
+  EXPECT_NEAR(copied({"copy", coded, there + "4", "--coding", "none"}),
+              2 * kArray, kArray / 4.0);
+  const Result wrong = Run({"copy", coded, there + "5", "--coding", "zip"});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, ::testing::HasSubstr("none|planes|auto"));
 }
 
 }  // namespace

@@ -15,12 +15,18 @@ constexpr FlagSpec kCopyFlags[] = {
     {"overwrite", 0, "", "replace steps with other values, move tags"},
     {"dry-run", 0, "", "only say what would be copied"},
     {"verify-all", 0, "", "read back also what was there already"},
+    {"coding", 0, "NAME",
+     "of arrays in DST: none, planes or auto; else planes at an address",
+     "none|planes|auto"},
     {"wait", 0, "SECONDS", "wait for a program that writes to DST"},
     {"take-over", 0, "", "of an address: end whoever wrote there last"},
 };
 constexpr FlagSpec kBackupFlags[] = {
     {"dry-run", 0, "", "only say what would be copied"},
     {"verify-all", 0, "", "read back also what was there already"},
+    {"coding", 0, "NAME",
+     "of arrays in DST: none, planes or auto; else planes at an address",
+     "none|planes|auto"},
     {"wait", 0, "SECONDS", "wait for a program that writes to DST"},
     {"take-over", 0, "", "of an address: end whoever wrote there last"},
 };
@@ -107,6 +113,7 @@ constexpr Command kExchange[] = {
      "be alive. Exit code 1: something was left out, and is listed. 2: it is\n"
      "in the remote of SRC, which does not answer. 5: it is damaged in SRC.\n\n"
      "  ckptree copy /runs/lm /archive/lm\n"
+     "  ckptree copy /runs/lm /archive/lm --coding planes\n"
      "  ckptree copy /runs/lm /archive/lm best:loss:min 1000..2000\n"
      "  ckptree copy /runs/lm /archive/lm --dry-run",
      kCopyFlags, true, 2, 1 << 20, RunCopy},

@@ -85,6 +85,10 @@ StoreOptions DestinationOptions(Session& session) {
                            std::string_view text) {
     if (severity != LogSeverity::kInfo) session.Note(text);
   };
+  const std::string coding = session.arguments().Get("coding", "");
+  if (coding == "none") options.coding = Coding::kNone;
+  if (coding == "planes") options.coding = Coding::kPlanes;
+  if (coding == "auto") options.coding = Coding::kAuto;
   return options;
 }
 
