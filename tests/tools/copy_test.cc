@@ -236,6 +236,11 @@ TEST_F(CopyCommandTest, BadInput) {
   fails({"copy", source_, copy_, "700..800"}, 3, "there is no step in");
   fails({"copy", source_, scratch_ / "no/copy"}, 2, "no/copy");
   fails({"-C", source_, "backup", copy_, "100"}, 2, "cannot take `100`");
+  for (const char* flag : {"--sort=nope", "--columns=nope", "--where=nope>1"}) {
+    fails({"copy", source_, copy_, flag}, 2, "nope");
+    // Nor where nothing would be printed.
+    fails({"-C", source_, "verify", flag}, 2, "nope");
+  }
   EXPECT_FALSE(std::filesystem::exists(copy_));
   const Result dry = Run({"copy", source_, copy_, "--dry-run"});
   EXPECT_EQ(dry.code, 0);

@@ -23,6 +23,7 @@
 #include "tools/line/table_flags.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
+#include "tools/output/printed_table.h"
 #include "tools/output/progress_line.h"
 #include "tools/output/quantity.h"
 #include "tools/verbs/far_destination.h"
@@ -206,6 +207,13 @@ absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
   const absl::StatusOr<TableOptions> table_options =
       ParseTableOptions(session.arguments());
   if (!table_options.ok()) return table_options.status();
+  // Columns that are not there are said before anything is copied.
+  if (absl::Status status = Render(CopyTable({}, *table_options),
+                                   *table_options, session.terminal())
+                                .status();
+      !status.ok()) {
+    return status;
+  }
   const absl::StatusOr<Store*> from = session.OpenStore();
   if (!from.ok()) return from.status();
   const bool is_far = IsFar(to);

@@ -16,6 +16,7 @@
 #include "tools/line/table_flags.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
+#include "tools/output/printed_table.h"
 #include "tools/output/progress_line.h"
 #include "tools/output/quantity.h"
 #include "tools/output/terminal.h"
@@ -117,6 +118,14 @@ absl::StatusOr<int> RunVerify(Session& session) {
   }
   if (quick) options.level = VerifyOptions::Level::kQuick;
   if (deep) options.level = VerifyOptions::Level::kDeep;
+  // Columns that are not there are said before all is read, and also where no
+  // finding is printed.
+  if (absl::Status status =
+          Render(FindingTable({}, true), *table_options, session.terminal())
+              .status();
+      !status.ok()) {
+    return status;
+  }
 
   absl::StatusOr<VerifyReport> report = Check(session, std::move(options));
   bool opens = true;
