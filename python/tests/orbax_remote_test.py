@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Managers of Orbax's kind at an address of an object store."""
 
+import fcntl
 import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -107,6 +110,62 @@ def test_a_machine_that_was_left_goes_on(address, tmp_path, monkeypatch):
             save(manager, step)
             manager.wait_until_finished()
             assert manager.all_steps() == list(range(step + 1))
+
+
+def test_what_another_fetched_since_is_not_removed(
+    address, tmp_path, monkeypatch
+):
+    for step, disk in enumerate(("one", "two")):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / disk))
+        with ocp.CheckpointManager(address, remote_options=HERE) as manager:
+            save(manager, step)
+            manager.wait_until_finished()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one"))
+    took = fcntl.flock
+    others = []
+
+    def another_comes_first(*held):
+        others.append(
+            subprocess.Popen(
+                [sys.executable, "-c", ANOTHER, address],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        assert others[0].stdout.readline() == "saved\n"
+        took(*held)
+
+    monkeypatch.setattr(fcntl, "flock", another_comes_first)
+    manager = ocp.CheckpointManager(address, remote_options=HERE)
+    with pytest.raises(ckptree.UnavailableError, match="another writer"):
+        save(manager, 3)
+    (other,) = others
+    assert other.communicate("\n", timeout=60)[0] == "[0, 1, 2, 3]\n"
+    assert other.returncode == 0
+    manager.close()
+
+
+# Goes on there, once more when it is told to.
+ANOTHER = """
+import sys
+import numpy as np
+import ckptree.orbax as ocp
+
+def save(step):
+    manager.save(step, args=ocp.args.StandardSave({"w": np.full(70_000, step)}))
+    manager.wait_until_finished()
+
+with ocp.CheckpointManager(
+    sys.argv[1], remote_options=ocp.RemoteOptions()
+) as manager:
+    save(2)
+    print("saved", flush=True)
+    sys.stdin.readline()
+    save(3)
+    assert (manager.restore(2)["w"] == 2).all()
+    print(manager.all_steps())
+"""
 
 
 def test_a_folder_may_be_named(address, tmp_path):

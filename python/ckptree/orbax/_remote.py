@@ -7,11 +7,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import fcntl
 import hashlib
 import os
 import pathlib
 import re
 import shutil
+import tempfile
 from typing import TYPE_CHECKING, Any, Callable, Iterator, TypeVar
 
 from ckptree.arguments import BOOL, PATH, TEXT, either, optional
@@ -114,8 +116,35 @@ class Remote:
             except StateError as error:
                 if not self._own or _NOTHING_OF_ITS_OWN not in str(error):
                     raise
-                shutil.rmtree(self.directory)
+            with _turn_in(self.directory.parent):
+                # Another process may have fetched it since.
+                try:
+                    return open_it()
+                except StateError as error:
+                    if _NOTHING_OF_ITS_OWN not in str(error):
+                        raise
+                _remove_whole(self.directory)
                 return open_it()
+
+
+@contextlib.contextmanager
+def _turn_in(directory: pathlib.Path) -> Iterator[None]:
+    """One process of this machine at a time."""
+    held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
+def _remove_whole(directory: pathlib.Path) -> None:
+    """In one step for who opens it now."""
+    away = tempfile.mkdtemp(
+        prefix=f"{directory.name}.removed-", dir=directory.parent
+    )
+    os.rename(directory, away)
+    shutil.rmtree(away)
 
 
 @contextlib.contextmanager
