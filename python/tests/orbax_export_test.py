@@ -191,7 +191,8 @@ def test_it_is_told_before_anything_is_written(tmp_path, what):
             ours.export_orbax(source, out)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["s", "there"]
     assert not any((tmp_path / "there").iterdir())
-    ours.export_orbax(source, tmp_path / "there", skip=True)
+    with pytest.warns(UserWarning, match=rf"^left out of step 2: `{key}` "):
+        ours.export_orbax(source, tmp_path / "there", skip=True)
     # Inside an item Orbax has empty containers.
     assert "d" in restored_by_orbax(tmp_path / "there", 1)["params"]
     found = restored_by_orbax(tmp_path / "there", 2)
@@ -202,8 +203,13 @@ def test_it_is_told_before_anything_is_written(tmp_path, what):
 def test_what_is_left_out_of_a_tree(tmp_path):
     layers = [np.zeros((0, 2)), W, {"b": b"x", "w": W}]
     state = {"layers": layers, "big": 2**64 - 1, "flag": np.bool_(True)}
-    source = with_steps(tmp_path / "s", state)
-    ours.export_orbax(source, tmp_path / "o", skip=True)
+    source = with_steps(tmp_path / "s", state, GOOD, state)
+    with pytest.warns(UserWarning) as told:
+        ours.export_orbax(source, tmp_path / "o", skip=True)
+    assert [str(one.message).split(" ", 6)[:6] for one in told] == [
+        ["left", "out", "of", "2", "steps,", "1"]
+    ] * 2
+    assert [one.filename for one in told] == [__file__] * 2
     found = restored_by_orbax(tmp_path / "o", 1)
     same(found["layers"], [None, W, {"w": W}])
     assert found["big"] == 2**64 - 1 and found["flag"]
@@ -257,3 +263,6 @@ def test_skip_of_the_program(tmp_path, capfd):
     assert main(export) == 1
     assert "step 1: `batch_stats` is empty" in capfd.readouterr().err
     assert main([*export, "--skip"]) == 0
+    said = capfd.readouterr().err
+    assert "orbax: left out of step 1: `batch_stats` is empty" in said
+    assert "UserWarning" not in said

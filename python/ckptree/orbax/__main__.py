@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 import sys
+import warnings
 
 import ckptree
 from ckptree.lending import add_verbs, lend, say_steps
@@ -72,13 +73,15 @@ def main(arguments: list[str] | None = None) -> int:
                 new=given.new,
             )
         else:
-            steps = export_orbax(
-                given.source,
-                given.destination,
-                steps=given.step,
-                progress=steps_on_stderr(),
-                skip=given.skip,
-            )
+            with warnings.catch_warnings():
+                warnings.showwarning = _say
+                steps = export_orbax(
+                    given.source,
+                    given.destination,
+                    steps=given.step,
+                    progress=steps_on_stderr(),
+                    skip=given.skip,
+                )
     except KeyboardInterrupt:
         print(
             "stopped: what was moved stays; the same call goes on"
@@ -99,6 +102,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     say_steps(given, steps)
     return 0
+
+
+def _say(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"python -m ckptree.orbax: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":

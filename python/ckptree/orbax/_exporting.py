@@ -40,8 +40,8 @@ def export_orbax(
     step. `progress` is that of import_checkpoint().
 
     What Orbax does not save is an error that names the step and the key, before
-    anything is written; with `skip` it is left out, and None stands for it in a
-    list. So are arrays without elements, items that are an empty container or
+    anything is written; with `skip` it is left out, a UserWarning says what, and
+    None stands for it in a list. So are arrays without elements, items that are an empty container or
     None, bytes, complex numbers of Python, and element types that Orbax lacks,
     a ValueError; and files of handlers of your own, a NotImplementedError. An
     export that fails leaves the destination as it was.
@@ -72,6 +72,7 @@ def _export(
         for number in sorted(wanted):
             step = _place.open_step(store, _place.Place(root, number))
             refused[number] = _leaving_out.look(step, str(root), skip)
+        _leaving_out.tell(refused, stacklevel=3)
         # With a function of metrics they are written; all steps are kept.
         options = ocp.CheckpointManagerOptions(
             enable_async_checkpointing=False, best_fn=lambda metrics: 0.0

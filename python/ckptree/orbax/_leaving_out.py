@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 
 class Refused(NamedTuple):
     """What is left out of a step: whole items, and leaves by their items and
-    the keys below."""
+    the keys below; and `said`, a line for each of them."""
 
     items: set[str]
     leaves: set[tuple[str, Keys]]
+    said: list[str]
 
     def below(self, item: str) -> set[Keys]:
         return {keys for name, keys in self.leaves if name == item}
@@ -33,7 +35,7 @@ class Refused(NamedTuple):
 def look(step: Step, directory: str, skip: bool) -> Refused:
     """ValueError, NotImplementedError: there is something to leave out, and not
     `skip`; or there is nothing else."""
-    refused = Refused(set(), set())
+    refused = Refused(set(), set(), [])
     names = _items.names(step)
     inventory = Inventory(step._engine)
     for name in names:
@@ -43,6 +45,7 @@ def look(step: Step, directory: str, skip: bool) -> Refused:
             if not skip:
                 raise _error(step, name, why)
             refused.items.add(name)
+            refused.said.append(f"`{name}` {why}")
             continue
         if step.metadata.items[name] == "json":
             continue
@@ -54,6 +57,7 @@ def look(step: Step, directory: str, skip: bool) -> Refused:
                 raise _error(step, info.name, ValueError(reason))
             if reason:
                 refused.leaves.add((name, keys_of(info.name)))
+                refused.said.append(f"`{info.name}` {reason}")
         left = {
             keys_of(info.name) for info in infos
         } - refused.below(name) - {()}
@@ -65,6 +69,22 @@ def look(step: Step, directory: str, skip: bool) -> Refused:
             "of `steps`"
         )
     return refused
+
+
+def tell(refused: dict[int, Refused], stacklevel: int) -> None:
+    """A UserWarning for each key that is left out, of whichever steps."""
+    steps: dict[str, list[int]] = {}
+    for number, one in refused.items():
+        for line in one.said:
+            steps.setdefault(line, []).append(number)
+    for line, numbers in steps.items():
+        first, last = min(numbers), max(numbers)
+        of = (
+            f"step {first}"
+            if first == last
+            else f"{len(numbers)} steps, {first} to {last}"
+        )
+        warnings.warn(f"left out of {of}: {line}", stacklevel=stacklevel + 1)
 
 
 def _error(step: Step, name: str, why: Exception) -> Exception:
