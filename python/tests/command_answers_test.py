@@ -77,17 +77,29 @@ def test_statistics_of_what_is_folded(ask):
 def test_an_int_of_more_than_64_bits(tmp_path):
     with ckptree.Store(tmp_path / "s") as store:
         store.save(1, {"seed": 2**100}).result()
+        store.save(2, {"seed": -(2**99)}).result()
 
-    def run(*words):
-        return subprocess.run(
+    def run(*words, code=0):
+        done = subprocess.run(
             [COMMAND, "-C", tmp_path / "s", *words],
             capture_output=True,
             text=True,
-            check=True,
-        ).stdout
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout
 
     assert run("get", "1:seed") == f"{2**100}\n"
     (found,) = json.loads(run("get", "1:seed", "--json"))["leaves"]
     assert found["data"] == 2**100 and found["kind"] == "int"
     assert found["dtype"] is None
-    assert " int " in run("history", "seed")
+    # As the number that it is: its bytes, and what they amount to, say nothing.
+    newest, oldest = json.loads(run("history", "seed", "--json"))["values"]
+    assert oldest["value"] == str(2**100) and newest["value"] == str(-(2**99))
+    assert newest["type"] == "int" and newest["l2"] is None
+    (change,) = json.loads(run("diff", "1", "2", "--json", code=1))["changes"]
+    assert change["before_value"] == str(2**100)
+    assert change["after_value"] == str(-(2**99))
+    assert change["l2_before"] is None and change["l2_after"] is None
+    assert f" {2**100}  {-(2**99)} " in run("diff", "1", "2", code=1)
+    assert run("ls", "1", "--stats").split()[-4:] == ["seed", "int", "13", "B"]
+    assert json.loads(run("stat", "seed", "--json"))["arrays"][0]["max"] is None

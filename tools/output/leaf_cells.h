@@ -40,6 +40,9 @@ class StatisticsCells {
  public:
   explicit StatisticsCells(std::optional<Statistics> statistics)
       : statistics_(statistics) {}
+  // None of a large int: those of its bytes say nothing of it.
+  StatisticsCells(const LeafInfo& leaf, std::optional<Statistics> statistics)
+      : statistics_(IsLargeInt(leaf) ? std::nullopt : statistics) {}
 
   // In the order of `names`.
   std::vector<Cell> Take(const std::vector<std::string_view>& names) const;

@@ -3,12 +3,16 @@
 #include "tools/output/scalar_cell.h"
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
+#include "tools/output/decimal.h"
+#include "tools/output/leaf_cells.h"
 #include "tools/output/quantity.h"
 #include "tools/output/terminal.h"
 
@@ -18,9 +22,20 @@ namespace {
 constexpr std::uint64_t kMostScalarBytes = 64 << 10;
 constexpr int kMostScalarColumns = 40;
 
+absl::StatusOr<Cell> LargeIntCell(const Step& step, const LeafInfo& leaf) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(leaf.shape[0]));
+  if (absl::Status status = step.Read(leaf.path, bytes); !status.ok()) {
+    return status;
+  }
+  const std::string digits = DecimalText(bytes);
+  return Cell{Json(digits),
+              ElideMiddle(digits, kMostScalarColumns, /*utf8=*/false)};
+}
+
 }  // namespace
 
 bool HasScalar(const LeafInfo& leaf) {
+  if (IsLargeInt(leaf)) return true;
   switch (leaf.kind) {
     case EntryKind::kBool:
     case EntryKind::kInt:
@@ -37,6 +52,7 @@ bool HasScalar(const LeafInfo& leaf) {
 absl::StatusOr<Cell> ScalarCell(const Step& step, const LeafInfo& leaf,
                                 const LeafDetail& detail) {
   if (!HasScalar(leaf) || detail.bytes > kMostScalarBytes) return NoCell();
+  if (IsLargeInt(leaf)) return LargeIntCell(step, leaf);
   const absl::StatusOr<LeafValue> value = step.Value(leaf.path);
   if (!value.ok()) return value.status();
   switch (leaf.kind) {

@@ -14,7 +14,8 @@ namespace ckptree::tools {
 // True for kinds whose value ScalarCell() reads.
 bool HasScalar(const LeafInfo& leaf);
 
-// The value of a bool, number, string or JSON, of at most 64 KiB; else an
+// The value of a bool, number, string or JSON, of at most 64 KiB; of an int
+// that no Json holds its digits, as a string. Else an
 // empty cell, for which nothing is read. The text is one line, of at most 40
 // characters. Errors are those of Step::Value().
 absl::StatusOr<Cell> ScalarCell(const Step& step, const LeafInfo& leaf,

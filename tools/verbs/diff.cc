@@ -222,6 +222,11 @@ class Differences {
   std::map<std::size_t, Computed> computed_;  // Most have nothing.
 };
 
+StatisticsCells StatisticsOf(const LeafSide& side) {
+  return side.type != nullptr ? StatisticsCells(*side.type, side.statistics)
+                              : StatisticsCells(side.statistics);
+}
+
 // Made late: the table holds on to `found`, and reads it.
 Table DiffTable(Differences* found, bool values, const TableOptions& options) {
   Table table;
@@ -266,8 +271,8 @@ Table DiffTable(Differences* found, bool values, const TableOptions& options) {
       }
       return type;
     };
-    const StatisticsCells a(difference.before.statistics);
-    const StatisticsCells b(difference.after.statistics);
+    const StatisticsCells a = StatisticsOf(difference.before);
+    const StatisticsCells b = StatisticsOf(difference.after);
     RowMaker row(needed, cells);
     row.Add([&] { return TextCell(Name(difference.kind)); });
     row.Add([&] { return TextCell(difference.name); });

@@ -173,7 +173,7 @@ absl::StatusOr<int> RunHistory(Session& session) {
       values.emplace(i, *std::move(value));
     }
     if (!line_drawn) continue;
-    if (!number.is_number() && entry.statistics) {
+    if (!number.is_number() && !IsLargeInt(*entry.leaf) && entry.statistics) {
       number = StatisticOf(*entry.statistics, "l2");
     }
     if (number.is_number()) line.push_back(number.get<double>());
@@ -198,7 +198,7 @@ absl::StatusOr<int> RunHistory(Session& session) {
       const auto value = values.find(i);
       return value == values.end() ? NoCell() : value->second;
     });
-    const StatisticsCells cells(entry.statistics);
+    const StatisticsCells cells(*entry.leaf, entry.statistics);
     for (const std::string_view name :
          {"l2", "mean", "min", "max", "nan", "inf"}) {
       add([&] { return cells.Of(name); });

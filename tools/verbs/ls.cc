@@ -146,11 +146,13 @@ Table LeafTable(Listed* listed, const TableOptions& options, bool stats) {
     row.Add([&] {
       Cell dtype = TextCell(array ? Name(leaf.dtype) : Name(leaf.kind));
       if (!array) dtype.value = nullptr;
+      if (IsLargeInt(leaf)) dtype.text = "int";
       return dtype;
     });
     row.Add([&] {
       Cell shape =
           array ? Cell{Json(leaf.shape), ShapeText(leaf.shape)} : NoCell();
+      if (IsLargeInt(leaf)) shape.text.clear();
       if (leaf.tie_to) shape.text = "-> " + Escape(leaf.tie_to->Text());
       return shape;
     });
@@ -159,8 +161,8 @@ Table LeafTable(Listed* listed, const TableOptions& options, bool stats) {
       if (!bytes && detail) bytes = detail->bytes;
       return bytes ? BytesCell(*bytes, exact) : NoCell();
     });
-    const StatisticsCells statistics(detail ? detail->statistics
-                                            : std::nullopt);
+    const StatisticsCells statistics(
+        leaf, detail ? detail->statistics : std::nullopt);
     for (const std::string_view name :
          {"l2", "mean", "std", "min", "max", "nan", "inf", "zeros"}) {
       row.Add([&] { return statistics.Of(name); });

@@ -212,7 +212,7 @@ absl::StatusOr<int> RunStat(Session& session) {
     row.Add([&] { return TextCell(leaf.name); });
     row.Add([&] { return TypeCell(leaf); });
     row.Add([&] { return CountCell(NumberCount(leaf)); });
-    const StatisticsCells statistics(detail.statistics);
+    const StatisticsCells statistics(leaf, detail.statistics);
     for (const std::string_view name :
          {"l2", "mean", "std", "min", "max", "nan", "inf", "zeros"}) {
       row.Add([&] { return statistics.Of(name); });
