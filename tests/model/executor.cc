@@ -290,9 +290,22 @@ std::optional<std::string> ModelExecutor::Execute(
       wrong = Must(store_->Fork(SelectorOf(operation.step),
                                 BranchName(operation.branch)));
       break;
-    case Kind::kDropBranch:
-      wrong = Must(store_->DropBranch(BranchName(operation.branch)));
+    case Kind::kDropBranch: {
+      const std::string branch = BranchName(operation.branch);
+      const bool tagged =
+          std::ranges::any_of(before.tags, [&](const auto& tag) {
+            return tag.second / kBranchSteps == operation.branch;
+          });
+      if (tagged && !operation.fault) {
+        const absl::Status refused = store_->DropBranch(branch);
+        if (!absl::IsFailedPrecondition(refused)) {
+          wrong = "DropBranch of a tagged step: " + refused.ToString();
+          break;
+        }
+      }
+      wrong = Must(store_->DropBranch(branch, {.tagged = tagged}));
       break;
+    }
   }
   if (operation.fault) fs_->Disarm();
   return wrong;

@@ -40,11 +40,12 @@ def export_orbax(
     step. `progress` is that of import_checkpoint().
 
     What Orbax does not save is an error that names the step and the key, before
-    anything is written; with `skip` it is left out, a UserWarning says what, and
-    None stands for it in a list. So are arrays without elements, items that are an empty container or
-    None, bytes, complex numbers of Python, and element types that Orbax lacks,
-    a ValueError; and files of handlers of your own, a NotImplementedError. An
-    export that fails leaves the destination as it was.
+    anything is written. With `skip` it is left out, None stands for it in a
+    list, and a UserWarning says what it was. Orbax does not save arrays without
+    elements, items that are an empty container or None, bytes, complex numbers
+    of Python, and element types that it lacks: a ValueError; and files of
+    handlers of your own: a NotImplementedError. An export that fails leaves the
+    destination as it was.
     """
     with showing(progress, "export", " steps", rare=True) as meter:
         return _export(source, destination, steps, meter, skip)

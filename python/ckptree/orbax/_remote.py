@@ -139,7 +139,7 @@ def _turn_in(directory: pathlib.Path) -> Iterator[None]:
 
 
 def _remove_whole(directory: pathlib.Path) -> None:
-    """In one step for who opens it now."""
+    """In one step, as others may be opening it."""
     away = tempfile.mkdtemp(
         prefix=f"{directory.name}.removed-", dir=directory.parent
     )
