@@ -63,16 +63,16 @@ struct StoreDirectory {
   std::uint64_t highest_staged_version = 0;
   std::vector<std::string> warnings;  // On its permissions; no damage.
 
-  // Nothing of a store and nothing of anybody else.
-  bool Vacant() const {
+  // Nothing of a store; there may be what is of others.
+  bool HoldsNoStore() const {
     return !head && !head_temporary && !creating && !db && !new_db &&
-           !journal && !staging && foreign.empty();
+           !journal && !staging;
   }
 };
 
 // Looks with lstat and follows nothing. kFailedPrecondition at the first link
-// or device in the directory, db or staging; a missing directory is not an
-// error. Names of others are not looked into.
+// or device that has a name of ours, or is in db or staging; a missing directory
+// is not an error. What has another name is not looked at.
 absl::StatusOr<StoreDirectory> LookAt(const std::string& directory);
 
 // The uuid that the journal in `directory` names, whatever else is wrong with

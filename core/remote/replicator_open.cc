@@ -112,7 +112,7 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
   }
   CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory found,
                            kv::LookAt(kv::AbsolutePath(directory)));
-  if (!fetch || !there.has_value() || !found.Vacant()) return made;
+  if (!fetch || !there.has_value() || !found.HoldsNoStore()) return made;
   // Taken over before it is fetched: what is fetched is then the newest, also
   // where the writer before is alive.
   const kv::Call opening = kv::Call::Within(kOpenTime);

@@ -23,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
@@ -41,21 +42,52 @@
 namespace ckptree::kv {
 namespace {
 
-// OK where a store may be made: nothing is there, or only what an interrupted
-// creation left. A lost journal alone never makes a store look unfinished.
+// What the mark of an unfinished creation holds; after a crash its beginning.
+constexpr std::string_view kNotFinished = "not finished\n";
+
+// As steps of other kinds of checkpoints are called: 100, step_100.
+bool IsNameOfStep(std::string_view name) {
+  const std::size_t digits = name.find_last_not_of("0123456789") + 1;
+  return digits < name.size() &&
+         std::ranges::all_of(name.substr(0, digits), [](char c) {
+           return absl::ascii_isalpha(static_cast<unsigned char>(c)) ||
+                  c == '_' || c == '-';
+         });
+}
+
+// OK where a store may be made: nothing of one is there, or only what an
+// interrupted creation left. Files of others stay beside it, but for what may
+// be checkpoints: who trained with these and names their folder would begin
+// anew. A lost journal alone never makes a store look unfinished.
 absl::Status MayCreate(const std::string& directory, const Options& options) {
   CKPTREE_ASSIGN_OR_RETURN(const StoreDirectory found, LookAt(directory));
-  if (found.Vacant()) return absl::OkStatus();
   const absl::Status exists = absl::AlreadyExistsError(
       absl::StrFormat("there is a store in %s", directory));
   if (!found.creating && (found.head || found.db || found.journal)) {
     return exists;
   }
-  if (!found.foreign.empty() || !found.creating) {
+  for (const std::string& name : found.foreign) {
+    if (!IsNameOfStep(name)) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s has %s, as checkpoints of other kinds are called: import them, or "
+        "name a folder for the store alone, as %s/ckptree",
+        directory, name, directory));
+  }
+  if (found.HoldsNoStore()) return absl::OkStatus();
+  if (!found.creating) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s is not empty: it has %s", directory,
-                        found.foreign.empty() ? std::string("parts of a store")
-                                              : found.foreign.front()));
+        absl::StrFormat("%s is not empty: it has parts of a store", directory));
+  }
+  // Beside files of others it may be one of theirs.
+  if (!found.foreign.empty()) {
+    const absl::StatusOr<std::string> mark = ReadFile(
+        options, Join(directory, kCreatingName), kNotFinished.size() + 1);
+    if (absl::IsNotFound(mark.status())) return exists;  // It is finished.
+    if (!mark.ok()) return mark.status();
+    if (!kNotFinished.starts_with(*mark)) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s has a file %s that no store made", directory, kCreatingName));
+    }
   }
   // No commit is acknowledged while CREATING is there, so a journal beyond the
   // first one belongs to a store that somebody put the file into.
@@ -102,7 +134,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(
 
   // Step 3.
   const std::string creating = Join(impl.directory, kCreatingName);
-  CKPTREE_RETURN_IF_ERROR(WriteFile(files, creating, "not finished\n"));
+  CKPTREE_RETURN_IF_ERROR(WriteFile(files, creating, kNotFinished));
   CKPTREE_RETURN_IF_ERROR(SyncDirectory(files, impl.directory));
 
   // Step 4.

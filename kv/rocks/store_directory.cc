@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -32,7 +33,7 @@ namespace {
 // Deeper is nothing that we made.
 constexpr int kMaxDepth = 8;
 
-enum class EntryType { kFile, kDirectory };
+enum class EntryType { kFile, kDirectory, kOther };
 using EntryFn =
     absl::FunctionRef<absl::Status(const std::string& name, EntryType kind)>;
 
@@ -42,6 +43,15 @@ constexpr std::int64_t kMaxControlBytes = 1 << 20;
 bool IsReadWhole(std::string_view name) {
   return name == kHeadName || name == kHeadTemporaryName ||
          name == kCreatingName;
+}
+
+bool IsOurs(std::string_view name) {
+  constexpr std::string_view kOurs[] = {
+      kHeadName,   kHeadTemporaryName,   kCreatingName, kLockName,
+      kDbName,     kNewDbName,           kJournalName,  kStagingName,
+      kRemoteName, kRemoteTemporaryName, kLeasesName,   kRequestsName};
+  return std::ranges::find(kOurs, name) != std::end(kOurs) ||
+         name.starts_with(kDamagedDbPrefix);
 }
 
 // `top`: of the store's own directory.
@@ -71,6 +81,8 @@ absl::Status ForEachEntry(const std::string& directory, bool top,
             status.st_size, kMaxControlBytes));
       }
       CKPTREE_RETURN_IF_ERROR(entry(name, EntryType::kFile));
+    } else if (top && !IsOurs(name)) {
+      CKPTREE_RETURN_IF_ERROR(entry(name, EntryType::kOther));
     } else {
       return absl::FailedPreconditionError(absl::StrFormat(
           "%s is a link or a device; a store has only files", path));

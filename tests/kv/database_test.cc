@@ -311,14 +311,50 @@ TEST_F(DatabaseTest, RefusesPlacesThatAreNotForIt) {
   std::filesystem::create_directory(Store());
   EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kNotFound));
   EXPECT_TRUE(std::filesystem::is_empty(Store()));
+  for (const char* step : {"100", "step_100", "checkpoint-7"}) {
+    std::filesystem::create_directory(Store() + "/" + step);
+    EXPECT_THAT(Create(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         ::testing::AllOf(HasSubstr(step),
+                                          HasSubstr(Store() + "/ckptree"))));
+    EXPECT_FALSE(std::filesystem::exists(Store() + "/LOCK"));
+    std::filesystem::remove(Store() + "/" + step);
+  }
+  std::filesystem::create_directory(Store() + "/staging");
+  EXPECT_THAT(Create(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                 HasSubstr("parts of a store")));
+  std::filesystem::remove(Store() + "/staging");
+  // An unfinished creation is begun anew; what others call so is theirs.
+  std::filesystem::create_directory(Store() + "/db");
+  std::ofstream(Store() + "/db/mine") << "mine";
+  std::ofstream(Store() + "/CREATING") << "poems\n";
   std::ofstream(Store() + "/notes.txt") << "mine";
   EXPECT_THAT(Create(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                 HasSubstr("notes.txt")));
-  EXPECT_FALSE(std::filesystem::exists(Store() + "/LOCK"));
-  std::filesystem::remove(Store() + "/notes.txt");
+                                 HasSubstr("CREATING that no store made")));
+  EXPECT_TRUE(std::filesystem::exists(Store() + "/db/mine"));
+  std::ofstream(Store() + "/CREATING") << "not fin";
   { ASSERT_OK_AND_ASSIGN(const auto database, Create()); }
   EXPECT_THAT(Create(), StatusIs(absl::StatusCode::kAlreadyExists));
   EXPECT_OK(Open());
+}
+
+// The folder of a run has more than its checkpoints.
+TEST_F(DatabaseTest, StandsBesideWhatIsOfOthers) {
+  namespace fs = std::filesystem;
+  fs::create_directories(Store() + "/logs/run1");
+  std::ofstream(Store() + "/events.out.tfevents.1700000000.host.1.0") << "mine";
+  std::ofstream(Store() + "/config.yaml") << "mine";
+  fs::create_symlink("/nowhere", Store() + "/latest_run");
+  { ASSERT_OK_AND_ASSIGN(const auto database, Create()); }
+  EXPECT_OK(Open());
+  EXPECT_OK(Open(Mode::kRead));
+  EXPECT_TRUE(fs::is_directory(Store() + "/logs/run1"));
+  EXPECT_EQ(fs::file_size(Store() + "/config.yaml"), 4u);
+  EXPECT_EQ(fs::read_symlink(Store() + "/latest_run"), "/nowhere");
+  // Under a name of ours nothing is followed.
+  fs::create_symlink("/nowhere", Store() + "/requests");
+  EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                               HasSubstr("requests is a link")));
 }
 
 TEST_F(DatabaseTest, FilesHaveNoMorePermissionsThanAskedFor) {

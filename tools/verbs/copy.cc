@@ -56,14 +56,16 @@ absl::StatusOr<std::optional<Store>> OpenDestination(Session& session,
                                                      bool dry_run) {
   const absl::StatusOr<std::string> path = LocalPath(to);
   if (!path.ok()) return path.status();
-  if (dry_run && !IsStore(*path)) {
+  if (!IsStore(*path)) {
     std::error_code error;
-    if (fs::exists(*path, error) && !fs::is_empty(*path, error)) {
+    // A store that was begun has the lock.
+    if (fs::exists(*path, error) && !fs::is_empty(*path, error) &&
+        !fs::exists(fs::path(*path) / "LOCK", error)) {
       return WithHint(absl::InvalidArgumentError(absl::StrFormat(
                           "%s is there and is no store", Escape(to))),
                       "name a store, or a folder that is not there yet");
     }
-    return std::optional<Store>();
+    if (dry_run) return std::optional<Store>();
   }
   StoreOptions options = DestinationOptions(session);
   options.read_only = dry_run;

@@ -77,8 +77,10 @@ enum class Durable {
 };
 
 struct StoreOptions {
-  // Create the store where the directory is absent or empty. Without this,
-  // opening such a directory is kNotFound: a mistyped path makes no new run.
+  // Create the store where the directory is absent or has none. What is of
+  // others stays there; where that may be checkpoints of another kind (folders
+  // and files that are called as steps: 100, step_100) it is an error. Without
+  // this, opening such a directory is kNotFound: a mistyped path makes no run.
   bool create_if_missing = false;
 
   // Open for reading: no lock, safe beside a live trainer. Nothing is written

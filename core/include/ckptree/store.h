@@ -172,10 +172,12 @@ struct TagOptions {
 // other use of it ends the program with a message.
 class CKPTREE_EXPORT Store {
  public:
-  // Makes a new store in a directory that is empty, or absent while the folder
-  // above it is there, and opens it for writing. kAlreadyExists where there is
-  // a store; kInvalidArgument where the directory holds anything else, or is
-  // one of another machine: see LocalPath(). kNotFound: no folder is above it.
+  // Makes a new store in a directory that has none, or is absent while the
+  // folder above it is there, and opens it for writing. What others have there
+  // stays. kAlreadyExists where there is a store; kInvalidArgument where it may
+  // be checkpoints of another kind, or the directory is one of another machine:
+  // see StoreOptions::create_if_missing, LocalPath(). kNotFound: no folder is
+  // above it.
   static absl::StatusOr<Store> Create(const std::string& directory,
                                       StoreOptions options = {});
 
