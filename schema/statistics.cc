@@ -36,14 +36,22 @@ double Statistics::mean() const {
 double Statistics::l2() const { return std::sqrt(sum_of_squares); }
 
 double Statistics::std_dev() const {
-  if (finite() == 0) return std::numeric_limits<double>::quiet_NaN();
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  if (finite() == 0) return kUnknown;
+  const double range = max - min;
+  if (range == 0) return 0;
   const auto n = static_cast<double>(finite());
   const double average = mean();
+  const double square = average * average;
+  if (std::isinf(sum_of_squares) || std::isinf(square) || sum_of_squares == 0) {
+    return kUnknown;
+  }
   const double from_sums =
-      std::sqrt(std::max(0.0, sum_of_squares / n - average * average));
+      std::sqrt(std::max(0.0, sum_of_squares / n - square));
+  // A double has 16 digits: of the square of this nothing is left in it.
+  if (from_sums < 1e-7 * std::abs(average)) return kUnknown;
   // Of one element at each end it is at least, and of half of all at each end
-  // at most: what the sums say is rounding alone where all are nearly one.
-  const double range = max - min;
+  // at most.
   return std::clamp(from_sums, std::min(range / std::sqrt(2 * n), range / 2),
                     range / 2);
 }

@@ -23,11 +23,12 @@
 namespace ckptree::internal {
 namespace {
 
-// Up to which of its commits the directory was shipped. Nothing: it cannot be
-// told from its note.
-absl::StatusOr<std::optional<std::uint64_t>> ShippedUpTo(
-    kv::ObjectStore& remote, const std::string& uuid, const LocalNote& note,
-    const kv::Call& call) {
+// The newest ship of the directory that is there. Nothing: it cannot be told
+// from its note.
+absl::StatusOr<std::optional<NewestShip>> NewestOf(kv::ObjectStore& remote,
+                                                   const std::string& uuid,
+                                                   const LocalNote& note,
+                                                   const kv::Call& call) {
   const NotedShips* const ships = note.FindShipsTo(remote.address());
   if (ships == nullptr || !note.tracks) return std::nullopt;
   // What was announced may be there by now.
@@ -36,10 +37,30 @@ absl::StatusOr<std::optional<std::uint64_t>> ShippedUpTo(
                              ReadShip(remote, uuid, ship.at, call));
     if (found.commit.has_value() &&
         HexOf(found.commit->write_id) == ship.write_id) {
-      return found.commit->to;
+      return found;
     }
   }
   return std::nullopt;
+}
+
+// Who shipped behind `newest` from another directory; empty: nobody. Of very
+// many opens that shipped nothing the first are looked at.
+absl::StatusOr<std::string> WentOnBehind(kv::ObjectStore& remote,
+                                         const std::string& uuid,
+                                         const NewestShip& newest,
+                                         const kv::Call& call) {
+  constexpr std::uint64_t kMostLooks = 256;
+  for (std::uint64_t at = newest.at + 1; at <= newest.at + kMostLooks; ++at) {
+    CKPTREE_ASSIGN_OR_RETURN(const NewestShip next,
+                             ReadShip(remote, uuid, at, call));
+    if (!next.commit.has_value()) break;
+    if (next.commit->shape == schema::RemoteCommit::Shape::kShip &&
+        next.commit->local != newest.commit->local) {
+      return absl::StrFormat("host %s, pid %d", next.commit->host,
+                             next.commit->pid);
+    }
+  }
+  return "";
 }
 
 absl::Status Reads(kv::ObjectStore& remote, const std::string& uuid,
@@ -87,10 +108,12 @@ RemoteLook LookAtRemote(const Store& store, absl::Duration patience) {
   look.reads = Reads(**remote, uuid, engine.directory(), *note, &look.strangers,
                      reading);
   if (!look.reads.ok()) return look;
-  const auto shipped = ShippedUpTo(**remote, uuid, *note, reading);
+  const auto shipped = NewestOf(**remote, uuid, *note, reading);
   const std::uint64_t newest = engine.database().newest_ordinal();
   if (shipped.ok() && shipped->has_value()) {
-    look.behind = newest - std::min(newest, **shipped);
+    look.behind = newest - std::min(newest, (**shipped).commit->to);
+    look.went_on =
+        WentOnBehind(**remote, uuid, **shipped, reading).value_or("");
   }
   look.writes = kv::ProveConditionalPut(**remote, HexOf(uuid),
                                         kv::Call::Within(patience));

@@ -26,6 +26,10 @@ struct RemoteLook {
   absl::Status writes;
   // Commits of the directory that are not there. Nothing: not known.
   std::optional<std::uint64_t> behind;
+  // Who shipped to it behind the directory, "host HOST, pid PID": an open of
+  // the directory for writing with that remote is refused. Empty: nobody, or
+  // not known.
+  std::string went_on;
   // Other stores whose objects lie at the address; hexadecimal uuids.
   std::vector<std::string> strangers;
 };

@@ -68,8 +68,8 @@ class LeafStats(NamedTuple):
 
     mean, std and l2 come from two sums in double. l2 is inf where a double does
     not hold the squares of elements (1e154 and more), and 0 where all are below
-    1e-162; std has few right digits, or none, there and where it is less than a
-    millionth of the mean.
+    1e-162. std is nan there, and where the elements differ from their mean by
+    less than a ten-millionth of it; below a millionth few digits are right.
     """
 
     count: int  # type: ignore[assignment]  # Hides tuple.count().

@@ -481,8 +481,7 @@ TEST(StatisticsTest, MergeIsOverAllElements) {
     near.sum += value;
     near.sum_of_squares += value * value;
   }
-  EXPECT_GE(near.std_dev(), 3 / std::sqrt(6.0));
-  EXPECT_LE(near.std_dev(), 1.5);
+  EXPECT_TRUE(std::isnan(near.std_dev()));
   near.max = near.min;
   EXPECT_EQ(near.std_dev(), 0);
   EXPECT_FALSE((Statistics{1, 0, 0, 1, 0.0, 0, 0, 0}) ==

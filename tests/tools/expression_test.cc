@@ -146,6 +146,7 @@ TEST(ExpressionTest, ErrorsPointAtThePlace) {
            {"los<1", "Did you mean `loss`?", 0},
            {"acc<1 and los<1", "Did you mean `loss`?", 10},
            {"1 < `val/los`", "Did you mean `val/loss`?", 4},
+           {"val/loss<1", "between backquotes, `val/loss` is one name", 0},
            {"prev.loss<1", "no `prev.loss` here", 0},
            {"loss<'a'", "a number is compared with a text", 4},
            {"key<3", "a text is compared with a number", 3},

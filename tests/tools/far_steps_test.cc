@@ -3,6 +3,8 @@
 // What the command says of a directory that keeps some steps on its disk, with
 // its remote and without it.
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -11,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "ckptree/ckptree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -221,6 +224,36 @@ TEST_F(FarStepsTest, DoctorAsksTheRemote) {
   EXPECT_EQ(silent["facts"]["reads"], false);
   EXPECT_THAT(silent["what"].get<std::string>(), HasSubstr(address_));
   EXPECT_FALSE(std::filesystem::exists(bucket_));
+}
+
+// It says what an open for writing will.
+TEST_F(FarStepsTest, DoctorSaysThatAnotherDirectoryWentOn) {
+  const StoreOptions options = testing::RemoteOptions(address_);
+  const auto on_another = [&](std::int64_t step) {
+    ASSERT_OK_AND_ASSIGN(Store other, Store::Open(run_ + ".other", options));
+    testing::SaveStep(other, step, 64 << 10);
+    ASSERT_OK(other.Close());
+  };
+  ASSERT_NO_FATAL_FAILURE(on_another(7));
+  const json behind = Check("remote");
+  EXPECT_EQ(behind["level"], "problem") << behind;
+  EXPECT_EQ(behind["facts"]["behind_commits"], 0);
+  EXPECT_THAT(behind["facts"]["went_on"].get<std::string>(),
+              HasSubstr(absl::StrFormat("pid %d", getpid())));
+  EXPECT_THAT(behind["what"].get<std::string>(),
+              AllOf(HasSubstr("went on"), HasSubstr("all of it")));
+  EXPECT_EQ(In({"doctor"}).code, 1);
+  EXPECT_THAT(Store::Open(run_, options),
+              testing::StatusIs(absl::StatusCode::kFailedPrecondition,
+                                HasSubstr("went on in")));
+  // And something of its own, which is not there.
+  ASSERT_EQ(In({"tag", "best", "3"}).code, 0);
+  const json diverged = Check("remote");
+  EXPECT_EQ(diverged["level"], "problem") << diverged;
+  EXPECT_THAT(diverged["what"].get<std::string>(), HasSubstr("diverged"));
+  EXPECT_THAT(Store::Open(run_, options),
+              testing::StatusIs(absl::StatusCode::kFailedPrecondition,
+                                HasSubstr("diverged")));
 }
 
 }  // namespace

@@ -249,6 +249,30 @@ TEST_F(FindTest, FollowEndsAtAStep) {
   }
 }
 
+TEST_F(FindTest, AMetricThatReadsAsAQuotientIsWrittenBetweenBackquotes) {
+  const std::string own = scratch_ / "own";
+  ASSERT_OK_AND_ASSIGN(Store store,
+                       Store::Open(own, {.create_if_missing = true}));
+  ASSERT_OK(store.Begin(1)
+                .PutInt("n", 1)
+                .SetMetric("val/loss", 2)
+                .Commit()
+                .WaitCommitted(absl::Minutes(1)));
+  for (const auto& words : std::vector<std::vector<std::string>>{
+           {"log", "-f", "--alert", "val/loss>1"},
+           {"log", "--where", "val/loss>1"}}) {
+    std::vector<std::string> all = {"-C", own};
+    all.insert(all.end(), words.begin(), words.end());
+    const Result refused = Run(all);
+    EXPECT_EQ(refused.code, 2) << words[1];
+    EXPECT_THAT(refused.err, HasSubstr("`val/loss` is one name")) << words[1];
+  }
+  EXPECT_THAT(Run({"-C", own, "log", "--where", "`val/loss`>1", "-o", "csv",
+                   "--columns", "step"})
+                  .out,
+              HasSubstr("1"));
+}
+
 TEST_F(FindTest, FollowTellsOfStepsAsTheyCome) {
   const std::string own = scratch_ / "own";
   ASSERT_OK_AND_ASSIGN(Store store,

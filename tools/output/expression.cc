@@ -353,6 +353,21 @@ absl::Status Expression::Bind(const std::vector<std::string>& names,
       node->literal = MeaningOf(node->name);
       return;
     }
+    // `val/loss` of a metric reads as a quotient.
+    const auto longer =
+        std::ranges::find_if(names, [node](const std::string& name) {
+          return name.size() > node->name.size() + 1 &&
+                 name.starts_with(node->name) &&
+                 std::string_view("/*+-").find(name[node->name.size()]) !=
+                     std::string_view::npos;
+        });
+    if (longer != names.end() && !node->quoted) {
+      status = ErrorAtNode(
+          *node,
+          absl::StrFormat("no `%s` here; between backquotes, `%s` is one name",
+                          Escape(node->name), Escape(*longer)));
+      return;
+    }
     const auto titled = shown.find(absl::AsciiStrToLower(node->name));
     const std::string nearest =
         titled != shown.end() ? titled->second : Nearest(node->name, names);

@@ -30,12 +30,9 @@ void MarkNorm(const Statistics& statistics, Cell* cell) {
 }
 
 void MarkDeviation(const Statistics& statistics, Cell* cell) {
-  if (statistics.min == statistics.max) return;  // It is zero.
   const double deviation = statistics.std_dev();
-  // By statistics.h: there it has few right digits, or none.
-  const bool few =
-      deviation > 0 && deviation < 1e-6 * std::abs(statistics.mean());
-  if (!few && !SquaresAreLost(statistics)) return;
+  // By statistics.h: there it has few right digits.
+  if (deviation == 0 || deviation >= 1e-6 * std::abs(statistics.mean())) return;
   cell->text.insert(0, "~");
   cell->tone = Tone::kWarning;
 }
@@ -82,7 +79,10 @@ Json StatisticOf(const Statistics& statistics, std::string_view name) {
   if (statistics.finite() == 0) return Json();
   if (name == "l2") return statistics.l2();
   if (name == "mean") return statistics.mean();
-  if (name == "std") return statistics.std_dev();
+  if (name == "std") {
+    const double deviation = statistics.std_dev();
+    return std::isnan(deviation) ? Json() : Json(deviation);
+  }
   if (name == "min") return statistics.min;
   return name == "max" ? Json(statistics.max) : Json();
 }

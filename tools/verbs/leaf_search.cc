@@ -75,7 +75,7 @@ Json ValueOf(std::string_view name, const LeafInfo& leaf,
   if (detail == nullptr) return Json();
   if (name == "bytes") return detail->bytes;
   if (name == "since") return detail->since_step;
-  if (!detail->statistics) return Json();
+  if (!detail->statistics || IsLargeInt(leaf)) return Json();
   if (name == "count") return detail->statistics->count;
   return StatisticOf(*detail->statistics, name);
 }

@@ -64,7 +64,26 @@ Diagnosis OfDirectory(const internal::RemoteLook& look, bool has_writer) {
   } else {
     row.what += " and may be written";
   }
-  if (!look.behind.has_value()) {
+  if (!look.went_on.empty()) {
+    // What an open for writing would say.
+    row.level = Level::kProblem;
+    row.facts["went_on"] = look.went_on;
+    absl::StrAppendFormat(&row.what, "; another directory went on there (%s)",
+                          Escape(look.went_on));
+    if (look.behind.value_or(0) == 0) {
+      row.what += " after this one was shipped, all of it";
+      row.advice =
+          "an empty directory with that remote fetches the store and goes on; "
+          "this one is read without a remote";
+    } else {
+      absl::StrAppendFormat(
+          &row.what, ", and has not the last %s: they diverged",
+          CountText(*look.behind, "commit of here", "commits of here"));
+      row.advice =
+          "copy what is to stay out of this one (`ckptree copy`); an empty "
+          "directory with that remote fetches the other";
+    }
+  } else if (!look.behind.has_value()) {
     row.what += "; whether it has all is not known";
   } else if (*look.behind == 0) {
     row.what += "; it has all that is here";

@@ -17,6 +17,7 @@
 #include "tools/line/target.h"
 #include "tools/output/clock.h"
 #include "tools/output/failure.h"
+#include "tools/output/leaf_cells.h"
 #include "tools/output/quantity.h"
 #include "tools/output/table.h"
 #include "tools/verbs/file_view.h"
@@ -236,7 +237,7 @@ Json StatisticsJson(const Statistics& statistics) {
     json["min"] = statistics.min;
     json["max"] = statistics.max;
     json["mean"] = statistics.mean();
-    json["std"] = statistics.std_dev();
+    json["std"] = StatisticOf(statistics, "std");
     json["l2"] = statistics.l2();
   }
   return json;
@@ -305,7 +306,8 @@ Sheet LeafSheet(const Step& step, const LeafInfo& named, const LeafInfo& leaf,
       sheet.Add("min", ShortNumberText(s.min));
       sheet.Add("max", ShortNumberText(s.max));
       sheet.Add("mean", ShortNumberText(s.mean()));
-      sheet.Add("std", ShortNumberText(s.std_dev()));
+      sheet.Add("std", std::isnan(s.std_dev()) ? "not known"
+                                               : ShortNumberText(s.std_dev()));
       sheet.Add("l2", ShortNumberText(s.l2()));
     }
     sheet.Add("zeros", absl::StrFormat("%d of %d", s.zero, s.count));

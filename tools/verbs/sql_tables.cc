@@ -173,7 +173,7 @@ constexpr int kDigestOfArray = 16;  // Its column.
 
 SqlValue ArrayColumn(const ArrayInStep& array, int column) {
   static const Statistics kNone;
-  const bool known = array.statistics.has_value();
+  const bool known = array.statistics.has_value() && !IsLargeInt(array.leaf);
   const Statistics& s = known ? *array.statistics : kNone;
   const auto finite = [&](double value) -> SqlValue {
     if (!known || s.finite() == 0) return std::monostate();
