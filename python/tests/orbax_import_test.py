@@ -10,6 +10,7 @@ import ckptree.orbax as ours
 import numpy as np
 import orbax.checkpoint as theirs
 import pytest
+from ckptree.orbax.__main__ import main
 
 
 def saved(path, steps, metrics=None):
@@ -217,3 +218,50 @@ def test_no_store_is_left_where_nothing_was_imported(tmp_path):
             ours.import_checkpoint(path, store)
         with ckptree.open(store) as found:
             assert list(found) == [3]
+
+
+# ---- A folder of checkpoints that are no steps ----
+
+
+@pytest.fixture
+def several(tmp_path):
+    with theirs.StandardCheckpointer() as checkpointer:
+        for number, name in enumerate(("best", "last", "s2")):
+            checkpointer.save(
+                tmp_path / "mini" / name, {"w": np.full(3, number)}
+            )
+            checkpointer.wait_until_finished()
+    return tmp_path / "mini"
+
+
+def test_checkpoints_with_other_names_are_not_left_out(
+    several, tmp_path, capsys
+):
+    store = tmp_path / "store"
+    said = "holds best, last, s2, and no step by its name is best, last: "
+    with pytest.raises(ValueError, match=f"{said}.*{several}/best.*--step N"):
+        ours.import_checkpoint(several, store)
+    assert main(["import", str(several), str(store)]) == 1
+    assert said in capsys.readouterr().err and not store.exists()
+    # What is asked for by its number is taken, as of Flax.
+    assert ours.import_checkpoint(several, tmp_path / "two", steps=[2]) == [2]
+    for number, name in ((7, "best"), (8, "last")):
+        ours.import_checkpoint(several / name, store, steps=[number])
+    with ckptree.open(store) as found:
+        assert found.restore(8)["default"]["w"].tolist() == [1, 1, 1]
+    # None of them is a step.
+    (several / "s2").rename(tmp_path / "s2")
+    for steps in (None, [2]):
+        with pytest.raises(ValueError, match="holds best, last, and no step"):
+            ours.import_checkpoint(several, tmp_path / "none", steps=steps)
+
+
+def test_a_checkpoint_beside_the_steps_of_a_manager(several, tmp_path):
+    path = saved(tmp_path / "theirs", range(2))
+    (several / "s2").rename(path / "s2")
+    with pytest.raises(ValueError, match="holds 0, 1, s2, and no .* is s2: "):
+        ours.import_checkpoint(path, tmp_path / "store")
+    assert ours.import_checkpoint(path, tmp_path / "store", steps=[0, 1])
+    # What a save that was killed has left is no checkpoint.
+    (path / "s2").rename(path / "s2.orbax-checkpoint-tmp-3")
+    assert ours.import_checkpoint(path, tmp_path / "all") == [0, 1]

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple
 import numpy as np
 
 import ckptree
-from ckptree.errors import AlreadyExistsError, CorruptionError, Error
+from ckptree.errors import (
+    MAX_SHOWN,
+    AlreadyExistsError,
+    CorruptionError,
+    Error,
+)
 from ckptree.orbax import _flax_files, _items, _place, _random_keys, _saving
 from ckptree.orbax._document_handlers import json_item
 from ckptree.orbax._items import Item
@@ -34,6 +39,8 @@ if TYPE_CHECKING:
 
 # Names of handlers, as Orbax keeps them and as we do.
 OURS = "ckptree.orbax."
+# What older managers kept of their run, beside its steps.
+_OF_A_RUN = "metadata"
 _TREES = ("StandardCheckpointHandler", "PyTreeCheckpointHandler")
 
 
@@ -65,6 +72,8 @@ def import_checkpoint(
     flax.training.checkpoints, with files or folders, one that ckptree.flax
     reads. Arrays come back with the same bits, on the same devices where those
     are there. What a handler wrote that is not known here: NotImplementedError.
+    ValueError: beside steps, or without any, there are checkpoints with other
+    names, which are imported each by its own path.
 
     `progress`: True shows a bar of tqdm; a function is called after each step
     with the steps that are done and those in all. A step that is in the store
@@ -113,6 +122,9 @@ def import_steps(
     of_flax = [] if folders else _flax_files.steps_in(root)
     there = sorted(folders) or [step.step for step in of_flax]
     wanted = set(there if steps is None else steps)
+    taken = [*folders.values(), *(step.path for step in of_flax)]
+    if not taken or steps is None:
+        _check_left_out(root, taken)
     if not wanted:
         raise ValueError(f"{root} holds no checkpoint of Orbax or Flax")
     lacking = wanted.difference(there)
@@ -226,6 +238,38 @@ def _step_folders(root: pathlib.Path) -> dict[int, pathlib.Path]:
             )
         found[number] = child
     return found
+
+
+def _check_left_out(root: pathlib.Path, taken: list[pathlib.Path]) -> None:
+    """ValueError where `root` has checkpoints beside those of `taken`, its
+    steps: an import of it would leave them out."""
+    left = {
+        child
+        for child in root.iterdir()
+        if child not in taken
+        and child.is_dir()
+        and child.name != _OF_A_RUN
+        and _flax_files.UNFINISHED not in child.name
+        and _is_checkpoint(child)
+    }
+    if not left:
+        return
+    every = sorted(left.union(taken))
+    each = f"import each by its own path, as {min(left)}, with --step N"
+    if taken:
+        each += "; --step N here takes that step alone"
+    raise ValueError(
+        f"{root} holds {_listed(every)}, and no step by its name is "
+        f"{_listed(sorted(left))}: {each} (in Python steps=[N])"
+    )
+
+
+def _listed(paths: list[pathlib.Path]) -> str:
+    """The names of the first of them."""
+    names = [path.name for path in paths[:MAX_SHOWN]]
+    if len(paths) > MAX_SHOWN:
+        names.append(f"{len(paths) - MAX_SHOWN} more")
+    return ", ".join(names)
 
 
 def _has_items(folder: pathlib.Path) -> bool:
