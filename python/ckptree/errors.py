@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from ckptree.advice import in_python
 from ckptree.hints import Any, NamedTuple
 
 # Of many paths a message shows so many, and counts the others.
@@ -385,7 +386,7 @@ _CLASSES: dict[int, Callable[[str], Exception]] = {
 
 def from_status(code: int, message: str) -> Exception:
     """The exception for a status of the engine."""
-    return _CLASSES.get(code, InternalError)(message)
+    return _CLASSES.get(code, InternalError)(in_python(message))
 
 
 # The first that it is. What else a caller's own code raises has no class of the

@@ -21,6 +21,7 @@ import sys
 import threading
 
 from ckptree import _engine
+from ckptree.advice import in_python
 from ckptree.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -68,7 +69,11 @@ def _log(severity: int, store: str, part: str, text: str) -> None:
     about = {"store": store, "part": part}
     try:
         to.log(
-            level, "store %s: %s", store, text.rstrip(), extra=about
+            level,
+            "store %s: %s",
+            store,
+            in_python(text.rstrip()),
+            extra=about,
         )
     except Exception:
         # Of a handler: neither the call nor the thread can help it.

@@ -10,7 +10,7 @@ from ckptree import _engine
 from ckptree.arguments import TEXT, checked, either, integer, optional
 from ckptree.closing import Closing
 from ckptree.decisions import DECISION
-from ckptree.errors import InvalidArgumentError, while_opening
+from ckptree.errors import Error, InvalidArgumentError, while_opening
 from ckptree.handle import SaveHandle, follow, with_one_more
 from ckptree.manager_reading import ManagerReading
 from ckptree.metadata import to_json
@@ -241,6 +241,7 @@ class CheckpointManager(ManagerReading, Closing):
         self._store = store
         self._is_spread = store._is_spread
         self._ranks = ranks
+        self._save_timeout = save_timeout
         self._last: SaveHandle | None = None
         self._saves: list[_engine.SaveHandle] = []
 
@@ -286,7 +287,8 @@ class CheckpointManager(ManagerReading, Closing):
         note : str
             A line for people.
         force : bool
-            Whatever the decision is, also before the latest step.
+            Whatever the decision is, also before the latest step: then it
+            returns when the step is durable, or is refused.
         overwrite : bool
             Replaces a step of that number, whatever the decision is.
         borrow : bool
@@ -305,7 +307,10 @@ class CheckpointManager(ManagerReading, Closing):
         Raises
         ------
         AlreadyExistsError
-            There is such a step: a FileExistsError.
+            There is such a step: a FileExistsError. With `overwrite` it is
+            replaced.
+        StateError
+            Before the latest step, with `force`: the policy would not keep it.
         TimeoutError
             Earlier saves took longer than `save_timeout`.
         UnavailableError
@@ -341,7 +346,25 @@ class CheckpointManager(ManagerReading, Closing):
         self._last = SaveHandle(begun)
         self._saves = with_one_more(self._saves, begun)
         self._store._note(begun)
+        latest = self._engine.latest_step() if force else None
+        if latest is not None and step < latest:
+            # The policy may not keep it, which the commit finds.
+            with told():
+                self._wait_for_last()
         return True
+
+    def _wait_for_last(self) -> None:
+        """Raises what the last save fails of; nobody else will."""
+        assert self._last is not None
+        try:
+            self._last.result(self._save_timeout)
+        except Error as failed:
+            try:
+                self._engine.check_for_errors()
+            except Error as told_first:
+                if str(told_first) != str(failed):
+                    raise
+            raise failed from None
 
     @property
     def last_save(self) -> SaveHandle | None:

@@ -117,3 +117,11 @@ def test_a_name_that_is_too_long_is_told_where_its_array_comes_again(store):
     with pytest.raises(ValueError, match="aaa.*at most 4096"):
         store.save(1, {"a" * 5000: shared, "b": shared}).result(timeout=60)
     assert store.steps() == []
+
+
+def test_the_name_of_an_item_that_is_too_long(store):
+    name = "layers.0.weight" * 10
+    with pytest.raises(ValueError, match="longer than 128 .*{'model': state}"):
+        store.save(1, {name: np.ones(2)})
+    saved = store.save(1, {"model": {name: np.ones(2)}})
+    assert saved.result(timeout=60) == 1

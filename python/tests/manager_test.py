@@ -188,6 +188,29 @@ def test_force_and_overwrite(manage):
     assert manager.last_save.result(timeout=60) == 3
 
 
+def test_force_before_the_latest_step(manage, caplog):
+    manager = manage(max_to_keep=3)
+    save(manager, *range(1, 6))
+    assert not manager.save(3, state(3))
+    (said,) = warnings_of(caplog, manager)
+    assert "or save with force" not in said
+    for way in ("delete_after()", "fork_from()", "overwrite=True replaces"):
+        assert way in said
+    # What the policy does not keep is refused at the call, and once.
+    with pytest.raises(ckptree.StateError, match="step 2 .* does not keep it"):
+        manager.save(2, state(2), force=True)
+    manager.wait_until_finished(timeout=60)
+    manager.check_for_errors()
+    # The ways of the warning.
+    with pytest.raises(FileExistsError, match="overwrite"):
+        manager.save(3, state(3), force=True)
+    assert manager.save(3, {"w": 7}, overwrite=True)
+    assert manager.restore(3) == {"w": 7} and manager.all_steps() == [3, 4, 5]
+    manager.store.set_policy("latest(3) | steps(2)")
+    assert manager.save(2, state(2), force=True)
+    assert list(manager.store) == [2, 3, 4, 5]  # It is durable.
+
+
 def test_going_on_from_an_older_step(manage):
     manager = manage()
     save(manager, 1, 2, 3)

@@ -8,6 +8,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import ckptree
 import numpy as np
 import pytest
 
@@ -77,6 +78,17 @@ def test_a_step_that_another_has_saved_since(managed, save, ours):
     second.delete(0)
     first.reload()
     assert list(first.all_steps()) == [1]
+
+
+def test_a_forced_step_that_is_not_kept(managed, save, ours):
+    manager = managed(max_to_keep=3)
+    for step in range(1, 6):
+        save(manager, step)
+    if ours:  # Orbax keeps it, until the next step goes by its place.
+        with pytest.raises(ckptree.StateError, match="does not keep it"):
+            save(manager, 2, force=True)
+        manager.wait_until_finished()
+        assert manager.all_steps() == [3, 4, 5]
 
 
 def test_each_keeps_as_its_options_say(managed, save):

@@ -136,6 +136,7 @@ with opened() as store:
         assert differ[0] == only[0] == both[0] == "InvalidArgumentError"
         assert f"seed is not the same on ranks 0 and {last}" in differ[1]
         assert f"x was put by rank {last} and not by rank 0" in only[1]
+        assert only[1].endswith("is to be said (per_rank)")
         assert "own/x" in both[1] and "put by ranks 0 and 1" in both[1]
         assert saved == ["no error", "1"]
 

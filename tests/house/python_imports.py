@@ -25,7 +25,7 @@ FOLDER = "python/ckptree"
 # may import.
 ROOMS = {
     "ground": (
-        r"_engine|_command|arguments|closing|errors|garbage|hints|lending|"
+        r"_engine|_command|advice|arguments|closing|errors|garbage|hints|lending|"
         r"logs|metadata|options|paths|progress",
         ""),
     "arrays": (r"arrays(\..*)?", "ground"),
