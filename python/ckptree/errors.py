@@ -267,13 +267,19 @@ class MismatchError(InvalidArgumentError):
     """
 
     def __init__(
-        self, step: str, differences: Sequence[Difference], hint: str = ""
+        self,
+        step: str,
+        differences: Sequence[Difference],
+        hint: str = "",
+        remedy: str = "",
     ) -> None:
         self._differences = differences
         lines = [
             f"step {step} does not fit the template at {len(differences)} "
             f"path{'s' if len(differences) != 1 else ''}:"
         ]
+        if remedy:
+            lines.append(f"  {remedy}")
         lines += [f"  {difference}" for difference in differences[:MAX_SHOWN]]
         if len(differences) > MAX_SHOWN:
             lines.append(f"  and {len(differences) - MAX_SHOWN} more")

@@ -402,6 +402,27 @@ def test_one_hint_at_what_lies_elsewhere(store, monkeypatch, saved, like, pair):
     assert store.restore(1, template, rename=dict([pair])) == like(many())
 
 
+def test_a_step_that_only_has_more(store):
+    store.save(1, {"model": {"w": np.ones(2)}, "opt": many()}).result()
+    like = {"model": {"w": np.zeros(2)}}
+    with pytest.raises(ckptree.MismatchError) as error:
+        store.restore(1, like)
+    lines = str(error.value).splitlines()
+    assert lines[0] == "step 1 does not fit the template at 2000 paths:"
+    assert lines[1] == (
+        "  all that it asks for is there, and more: partial=True restores only "
+        "what the template has"
+    )
+    assert lines[2].endswith(": unexpected, the step has float")
+    found = store.restore(1, like, partial=True)
+    assert list(found) == ["model"] and found["model"]["w"].tolist() == [1, 1]
+    # Not where something is not there, or does not fit, either.
+    for other in ({"w": np.zeros(3)}, {"w": np.zeros(2), "b": 1}, {}):
+        with pytest.raises(ckptree.MismatchError) as error:
+            store.restore(1, {"model": other, "opt": {}, "x": 1})
+        assert "partial" not in str(error.value)
+
+
 def test_a_wrong_template_compares_few_names(store, monkeypatch):
     store.save(1, many()).result()
     compared = []

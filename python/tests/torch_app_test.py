@@ -118,6 +118,21 @@ def test_what_does_not_fit_is_told_with_all_paths_before_anything(
     assert set(found.values()) == {change}
 
 
+def test_only_the_model_of_a_step_that_has_more(store):
+    model, optimizer = made(0, steps=2)
+    saved(store, {"model": model, "optimizer": optimizer})
+    other = Net()
+    for call in (ckptree.torch.load, ckptree.torch.resume):
+        with pytest.raises(ckptree.MismatchError) as error:
+            call(store, {"model": other})
+        assert str(error.value).splitlines()[1] == (
+            "  all that it asks for is there, and more: "
+            "ckptree.torch.load(..., partial=True) loads only what the app has"
+        )
+    ckptree.torch.load(store, {"model": other}, partial=True)
+    assert state_of(other) == state_of(model)
+
+
 def test_tied_tensors_of_which_a_step_has_two_values(store):
     model = Net()
     model.head.weight = torch.nn.Parameter(torch.ones(11, 4))

@@ -129,6 +129,11 @@ class Restoring(ABC):
         """One line for many differences; empty: there is none to give."""
         return ""
 
+    def remedy(self) -> str:
+        """One line that is said before all differences; empty: there is
+        none."""
+        return ""
+
     # ---- What sides have in common ----
 
     def load(self, asked: Mapping[str, Request]) -> dict[str, Any]:
@@ -150,11 +155,11 @@ class Restoring(ABC):
     def check(self) -> None:
         """MismatchError where differences were noted."""
         if self.differences:
-            hint = self.hint()
+            hint, remedy = self.hint(), self.remedy()
             found = _Differences(
                 self.differences, self.leaves, self.there.shown
             )
-            raise MismatchError(self.where(), found, hint)
+            raise MismatchError(self.where(), found, hint, remedy)
 
 
 def _pass_by(name: str, kind: str, empty: bool, tag: str) -> None:

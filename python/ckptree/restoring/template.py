@@ -148,6 +148,8 @@ def _are_numbers(
 class Like(Restoring):
     """One restore(like=)."""
 
+    only_its_own = "partial=True restores only what the template has"
+
     def __init__(
         self, step: _engine.Step, selector: str, options: RestoreOptions
     ) -> None:
@@ -416,6 +418,17 @@ class Like(Restoring):
                     hint = closest.hint(name, expected)
                     self.differences[i] = (name, "missing", expected, "", hint)
         return ""
+
+    def remedy(self) -> str:
+        """Where the step has all that the template asks for, and more."""
+        for noted in self.differences:
+            if isinstance(noted, str):
+                return ""
+            if isinstance(noted, tuple):
+                _, problem, _, _, hint = noted
+                if problem != "unexpected" or hint:
+                    return ""
+        return f"all that it asks for is there, and more: {self.only_its_own}"
 
     # ---- What becomes of values ----
 

@@ -152,6 +152,10 @@ class InPlace(Like):
     that are there; `per_rank`: where a step has the values of all ranks, and
     the app those of one."""
 
+    only_its_own = (
+        "ckptree.torch.load(..., partial=True) loads only what the app has"
+    )
+
     def __init__(
         self,
         step: _engine.Step,
