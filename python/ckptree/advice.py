@@ -18,6 +18,11 @@ _IN_PYTHON = {
 }
 
 
+# Of a step that is asked for by text, and words that it may be.
+_NO_STEP = "' names no step: it is no number"
+_WORDS = ("latest", "healthy")
+
+
 def in_python(text: str) -> str:
     """A message of the engine.
 
@@ -27,4 +32,15 @@ def in_python(text: str) -> str:
     """
     for said, here in _IN_PYTHON.items():
         text = text.replace(said, here)
+    before, found, after = text.partition(_NO_STEP)
+    if found:
+        text = f"{before}{found}{_meant(before.rpartition(chr(39))[2])}{after}"
     return text
+
+
+def _meant(word: str) -> str:
+    import difflib  # Takes as long as many modules do, and is rarely used.
+
+    name, back, count = word.partition("~")
+    meant = difflib.get_close_matches(name, _WORDS, n=1)
+    return f"; did you mean {meant[0] + back + count!r}?" if meant else ""

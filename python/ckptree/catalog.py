@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptree.arguments import TEXT, checked, either, optional
+from ckptree.arguments import TEXT, Kind, checked, either, optional
 from ckptree.errors import InvalidArgumentError
 from ckptree.hints import TYPE_CHECKING, Any
 from ckptree.holding import Holding
@@ -16,6 +16,7 @@ from ckptree.records import (
     PolicyInfo,
     PolicyReport,
     StepInfo,
+    StepUsage,
     TagInfo,
 )
 from ckptree.selector import SELECTOR, selector_text
@@ -26,9 +27,23 @@ if TYPE_CHECKING:
     from ckptree.selector import Selector
 
 
+def _each(name: str, value: Any) -> Any:
+    if isinstance(value, (list, tuple, set, range)) and not isinstance(
+        value, (StepInfo, StepUsage, TagInfo)
+    ):
+        raise TypeError(
+            "delete() takes steps one by one, delete(1, 2): of a list "
+            "delete(*steps)"
+        )
+    return SELECTOR.convert(name, value)
+
+
+_EACH = Kind(SELECTOR.what, _each)
+
+
 @checked(
     {"step": SELECTOR},
-    delete={"steps": SELECTOR},
+    delete={"steps": _EACH},
     set_policy={"policy": either(POLICY, TEXT)},
     preview_policy={"policy": optional(either(POLICY, TEXT))},
 )

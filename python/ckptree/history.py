@@ -55,6 +55,7 @@ def rows(
         steps = _steps(store, branch, first, last)
         if not steps:
             raise
+        _check_no_metric(name, steps)
         # The last one knows the closest name.
         try:
             _engine.restore(store, selector_text(steps[-1])).find(name)
@@ -93,6 +94,7 @@ def series(
                 one.steps.append(info.step)
                 one.values.append(value)
     if not matched:
+        _check_no_metric(glob, steps)
         raise NotFoundError(f"no leaf of these steps matches {glob!r}")
     return found
 
@@ -189,6 +191,16 @@ def _check_glob(glob: str, *steps: _engine.Step) -> None:
     if glob and not any(step.leaves(glob) for step in steps):
         names = " or ".join(_name(step) for step in steps)
         raise NotFoundError(f"nothing in step {names} matches {glob!r}")
+
+
+def _check_no_metric(name: str, steps: list[StepInfo]) -> None:
+    """KeyError where that is the name of a metric, and of no leaf."""
+    if any(name in info.metrics for info in steps):
+        raise NotFoundError(
+            f"none of these steps has a leaf {name}: it is a metric, which "
+            f"steps() has: steps()[-1].metrics[{name!r}], or "
+            f"steps().plot({name!r})"
+        )
 
 
 def _name(step: _engine.Step) -> str:

@@ -416,6 +416,25 @@ class Leaf:
         self._step.read([(self._info, part, box.start, box.shape)])
         return part[box.local]
 
+    def __len__(self) -> int:
+        """Of the first dimension, as NumPy has it.
+
+        >>> len(leaf)
+        2
+
+        Raises
+        ------
+        TypeError
+            The leaf is not an array, or has no dimensions.
+        """
+        shape = self._check_array()
+        if not shape:
+            raise TypeError(f"{self.name} has no dimensions, and so no len()")
+        return shape[0]
+
+    def __bool__(self) -> bool:
+        return True  # Without elements, too.
+
     def jax(self, sharding: Any = None) -> Any:
         """The array as a jax.Array.
 

@@ -44,6 +44,10 @@ _STEP = Kind(
 )
 
 
+# As the engine says it of what has leaves below it.
+_SUBTREE = ": it is a subtree of "
+
+
 @checked({"engine": ANY, "selector": ANY, "owner": ANY, "after": _STEP})
 class Step(Mapping[str, Leaf]):
     """One saved state: its leaves by name. Names are paths, joined by '/':
@@ -179,7 +183,16 @@ class Step(Mapping[str, Leaf]):
             TEXT("name", name)
         except ValueError as error:
             raise NotFoundError(f"step {self.step}: {error}") from None
-        found = self._engine.find(name)
+        try:
+            found = self._engine.find(name)
+        except NotFoundError as error:
+            if _SUBTREE not in str(error):
+                raise
+            below = repr(f"{name}/**")
+            raise NotFoundError(
+                f"{error}; restore(partial={below}) gives all of it, "
+                f"leaves({below}) its leaves"
+            ) from None
         if found.tie_to is not None:
             tied = self._engine.find(found.tie_to)
             return Leaf._of(self._engine, tied, self._owner, name)

@@ -448,6 +448,11 @@ def test_what_names_no_step_is_in_no_store(tmp_path):
                     assert other not in steps, other
             with pytest.raises(ValueError, match="'zzz' names no step"):
                 store["zzz"]
+            meant = "did you mean 'latest~2'"
+            with pytest.raises(ValueError, match=f"'lastest~2'.*; {meant}"):
+                store.restore("lastest~2")
+            with pytest.raises(TypeError, match=r"delete\(1, 2\).*\(\*steps"):
+                store.delete([1, 2])
             for wrong in (None, 5.0, b"5", True):
                 with pytest.raises(TypeError, match="a step is an int or a"):
                     wrong in store

@@ -99,6 +99,15 @@ def test_a_statistic_of_many_leaves(run):
         run.history("lr", "value", first=60)
 
 
+def test_a_history_of_a_metric_is_elsewhere(run):
+    run.save(60, {"lr": 1.0}, metrics={"loss": 0.5}).result(timeout=60)
+    where = r"it is a metric.*steps\(\)\[-1\]\.metrics\['loss'\]"
+    for statistic in (None, "value"):
+        with pytest.raises(KeyError, match=where):
+            run.history("loss", statistic)
+    assert run.steps()[-1].metrics["loss"] == 0.5
+
+
 def test_a_history_that_is_none(run):
     with pytest.raises(KeyError, match="none .* has params/ww: .* params/w"):
         run.history("params/ww")

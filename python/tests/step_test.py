@@ -40,8 +40,9 @@ def test_a_step_is_a_mapping_of_leaves(step):
         step["params/ww"]
     with pytest.raises(KeyError, match="name is text that UTF-8 can hold"):
         step["\ud800"]
-    with pytest.raises(KeyError, match="params/b"):
+    with pytest.raises(KeyError, match="params/b.*partial='params/\\*\\*'"):
         step["params"]
+    assert set(step.restore(partial="params/**")["params"]) == {"w", "b"}
     with pytest.raises(KeyError, match="is a none, not a leaf"):
         step["layers/[1]"]
     with pytest.raises(TypeError, match="names"):
@@ -95,6 +96,16 @@ def test_values(step):
         step["lr"].numpy()
     with pytest.raises(TypeError, match="name is of kind str"):
         step["name"][0]
+
+
+def test_a_leaf_is_as_long_as_its_array(store, step):
+    assert len(step["params/w"]) == 2000 and len(step["params/b"]) == 4
+    for name, why in (("one", "no dimensions"), ("lr", "not an array")):
+        assert step[name]  # There, whatever it is.
+        with pytest.raises(TypeError, match=f"{name} .*{why}"):
+            len(step[name])
+    store.save(4, {"none": np.zeros((0, 3))}).result(timeout=60)
+    assert len(store[4]["none"]) == 0 and store[4]["none"]
 
 
 def test_slices_are_those_of_numpy(step):
