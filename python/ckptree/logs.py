@@ -81,6 +81,11 @@ def _log(severity: int, store: str, part: str, text: str) -> None:
             sys.excepthook(*sys.exc_info())
 
 
+def warn(store: str, part: str, text: str) -> None:
+    """A warning of this package's own, as those of the engine are."""
+    _log(1, store, part, text)
+
+
 def _run() -> None:
     while (message := _engine.next_log()) is not None:
         try:

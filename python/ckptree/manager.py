@@ -20,6 +20,7 @@ from ckptree.policy_step import of_metrics
 from ckptree.progress import showing
 from ckptree.ranks import OF_RANKS, Ranks, own, telling, told
 from ckptree.store import Store
+from ckptree.unmeasured import Unmeasured
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -83,7 +84,8 @@ class CheckpointManager(ManagerReading, Closing):
         changes nothing.
     best_metric : str
         The metric that says which steps are the best. Where no step has it all
-        of them stay, and a warning is logged once.
+        of them stay, and steps of which it is NaN stay beside the best ones; a
+        warning of each is logged once.
     best_fn : callable, optional
         Instead: a function of a step's metrics.
     best_mode : "min" or "max", optional
@@ -222,6 +224,12 @@ class CheckpointManager(ManagerReading, Closing):
             "save_timeout": save_timeout,
             "max_saves_in_flight": opening["max_saves_in_flight"],
         }
+        self._unmeasured = Unmeasured()
+        if options["preservation"] is not None:
+            policy = options["preservation"].text()
+            self._unmeasured = Unmeasured(policy=policy)
+        elif keep_checkpoints_without_metrics and max_to_keep is not None:
+            self._unmeasured = Unmeasured(best_metric, best_fn)
         _engine.check_manager(options)
         opening["max_saves_in_flight"] = max(
             opening["max_saves_in_flight"], OPEN["max_saves_in_flight"]
@@ -346,6 +354,8 @@ class CheckpointManager(ManagerReading, Closing):
         self._last = SaveHandle(begun)
         self._saves = with_one_more(self._saves, begun)
         self._store._note(begun)
+        if self._ranks is None or self._ranks.rank == 0:
+            self._unmeasured.see(self.path, step, metrics)
         latest = self._engine.latest_step() if force else None
         if latest is not None and step < latest:
             # The policy may not keep it, which the commit finds.

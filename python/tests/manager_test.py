@@ -138,6 +138,45 @@ def test_a_metric_that_no_step_has_is_said_once(
     assert manager.all_steps() == list(range(8))
 
 
+LOSS = {"best_metric": "loss", "best_mode": "min", "max_to_keep": 2}
+
+
+@pytest.mark.parametrize(
+    "options, remedy",
+    [
+        (LOSS, "keep_checkpoints_without_metrics=False"),
+        (
+            {**LOSS, "best_metric": "", "best_fn": lambda m: -m["loss"]},
+            "keep_checkpoints_without_metrics=False",
+        ),
+        ({"preservation": ckptree.Best("loss", "min", n=2)}, "unmeasured"),
+        ({"preservation": 'best("loss", min, 1) | latest(1)'}, "unmeasured"),
+    ],
+)
+def test_a_metric_that_is_nan_is_said_once(manage, caplog, options, remedy):
+    manager = manage(**options)
+    save(manager, 0, 1, 2, metrics={"loss": 1.0, "other": np.nan})
+    assert warnings_of(caplog, manager) == []
+    save(manager, *range(3, 9), metrics={"loss": np.nan})
+    (said,) = warnings_of(caplog, manager)
+    assert "step 3: " in said and "is NaN" in said and remedy in said
+    assert manager.all_steps()[-6:] == [3, 4, 5, 6, 7, 8]  # They stay.
+
+
+def test_nan_is_not_said_where_its_steps_go_or_all_stay(manage, caplog):
+    for options in (
+        {**LOSS, "keep_checkpoints_without_metrics": False},
+        {**LOSS, "max_to_keep": None},
+        {"preservation": ckptree.Best("loss", "min", unmeasured="drop")},
+        {"preservation": ckptree.Best("other", "min", n=2)},
+    ):
+        manager = manage(**options)
+        first = (manager.latest_step() or 0) + 1
+        for step in (first, first + 1):
+            save(manager, step, metrics={"loss": np.nan, "other": 1.0})
+        assert warnings_of(caplog, manager) == []
+
+
 def test_a_metric_that_some_steps_have_is_not_said(manage, caplog):
     options = {"best_metric": "acc", "best_mode": "max", "max_to_keep": 2}
     manager = manage(**options)

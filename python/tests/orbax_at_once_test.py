@@ -91,6 +91,29 @@ def test_a_forced_step_that_is_not_kept(managed, save, ours):
         assert manager.all_steps() == [3, 4, 5]
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_metric_that_is_nan(managed, save, ours, caplog, keeps):
+    manager = managed(
+        best_fn=lambda metrics: metrics["loss"],
+        best_mode="min",
+        max_to_keep=2,
+        keep_checkpoints_without_metrics=keeps,
+    )
+    for step in range(6):
+        loss = 1 / (step + 1) if step < 3 else float("nan")
+        save(manager, step, metrics={"loss": loss})
+    manager.wait_until_finished()
+    if ours:
+        kept = [1, 2, 3, 4, 5] if keeps else [1, 2, 5]
+        assert manager.all_steps() == kept
+        said = [record.getMessage() for record in caplog.records]
+        said = [text for text in said if "NaN" in text]
+        assert len(said) == keeps
+        assert all("step 3: what best_fn returns is NaN" in s for s in said)
+    else:
+        assert manager.all_steps() == [4, 5]
+
+
 def test_each_keeps_as_its_options_say(managed, save):
     few, every = managed(max_to_keep=1), managed()
     for step in (0, 1):

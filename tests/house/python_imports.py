@@ -42,7 +42,7 @@ ROOMS = {
         "ground arrays adapters records restoring"),
     "stores": (
         r"catalog|comparing|handle|holding|manager|manager_reading|removing|sharing|"
-        r"store|upkeep",
+        r"store|unmeasured|upkeep",
         "ground arrays rules ranks records restoring reading"),
     "face": (r"", "ground ranks records reading stores"),
     "orbax": (

@@ -6,12 +6,16 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import math
 import weakref
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
+
+import numpy as np
 
 from ckptree.orbax import _items
 from ckptree.orbax._document_handlers import json_item
 from ckptree.orbax._manager_arguments import ordered_metrics, plain_metrics
+from ckptree.unmeasured import text_of_nan
 
 if TYPE_CHECKING:
     from ckptree.orbax._items import Item
@@ -54,6 +58,7 @@ class StepMetrics:
     def __init__(self, options: CheckpointManagerOptions) -> None:
         self._options = options
         self._knowledge = _Knowledge()
+        self._said_nan = False
         # By read(), as they are stored.
         self._read: dict[int, tuple[int, Any]] = {}
 
@@ -70,8 +75,20 @@ class StepMetrics:
             if not self._options.prevent_write_metrics:
                 raise  # Else they are known to this process only.
         if self._options.best_fn is not None:
-            self._options.best_fn(metrics)
+            self._see(step, self._options.best_fn(metrics))
         return metrics
+
+    def _see(self, step: int, best: Any) -> None:
+        """What best_fn returns for a step that is saved."""
+        given = self._options
+        if self._said_nan or given.max_to_keep is None:
+            return
+        if not given.keep_checkpoints_without_metrics:
+            return
+        if isinstance(best, (float, np.floating)) and math.isnan(best):
+            self._said_nan = True
+            remedy = "keep_checkpoints_without_metrics=False"
+            _log.warning(text_of_nan(step, "what best_fn returns", remedy))
 
     def put(
         self, step: int, items: dict[str, Item], metrics: Any
