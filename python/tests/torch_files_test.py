@@ -307,6 +307,52 @@ def test_an_import_from_a_shell(tmp_path, capfd):
     assert "safetensors" in capfd.readouterr().out
 
 
+def test_an_export_from_a_shell(tmp_path, capfd):
+    from ckptree.torch.__main__ import main
+
+    weights = tensors(("float32", "bfloat16"))
+    del weights[""], weights["../x"], weights["/"], weights["ünï.\0"]
+    store = str(tmp_path / "store")
+    with ckptree.Store(store) as opened:
+        for step in (3, 4):
+            state = {"model": weights, "step": step}
+            opened.save(step, state, metrics={"loss": -step}).result()
+
+    def run(name, *options):
+        code = main(["export", store, str(tmp_path / name), *options])
+        said = capfd.readouterr()
+        return code, said.out if code == 0 else said.err
+
+    file = tmp_path / "all.pt"
+    assert run("all.pt") == (0, f"{file}: 1 step\n")
+    assert torch.load(file)["step"] == 4
+    code, said = run("all.pt", "--step", "best:loss:max", "--json")
+    assert code == 1 and "is there already: --overwrite replaces it" in said
+    again = ("--step", "best:loss:max", "--overwrite", "--json")
+    assert run("all.pt", *again) == (0, '{"steps": [3]}\n')
+    assert torch.load(file)["step"] == 3
+    model = ("--item", "model")
+    assert run("w.safetensors", *model)[0] == 0
+    found = safetensors_torch.load_file(tmp_path / "w.safetensors")
+    assert same(found, weights)
+    assert run("hub", *model, "--max-shard-bytes", "64")[0] == 0
+    assert len(list((tmp_path / "hub").glob("*.safetensors"))) > 1
+    assert run("dcp", *model, "--format", "dcp")[0] == 0
+    assert (tmp_path / "dcp" / ".metadata").is_file()
+    # Errors by options, and nothing of them is left.
+    for name, options, what in (
+        ("x", (), "say --format dcp or safetensors"),
+        ("x.safetensors", (), "not these: step: say --item NAME"),
+        ("x.pt", ("--max-shard-bytes", "9"), "--max-shard-bytes is of"),
+        ("x.pt", ("--step", "9"), "no step 9"),
+        ("x.pt", ("--item", "ema"), "no item 'ema'"),
+    ):
+        code, said = run(name, *options)
+        assert code == 1 and what in said
+        assert not list(tmp_path.glob("x*"))
+    assert main(["export", str(tmp_path / "none"), "x.pt"]) == 1
+
+
 def test_nothing_is_overwritten_unless_asked(store, tmp_path):
     store.save(1, {"w": torch.ones(2), "v": torch.zeros(3)}).result()
     store.save(2, {"w": torch.full((2,), 2.0)}).result()

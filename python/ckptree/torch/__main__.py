@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m ckptree.torch import: files of torch.save() and of safetensors, and
-folders of DCP, into a store."""
+"""python -m ckptree.torch import|export: files of torch.save() and of
+safetensors, and folders of DCP, into a store, and back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from ckptree.lending import add_verbs, lend, say_steps
 from ckptree.paths import local_path
 from ckptree.progress import steps_on_stderr
 from ckptree.removing import remove_store
-from ckptree.torch import _found, _lending, import_checkpoint
+from ckptree.torch import (
+    _found,
+    _lending,
+    export_checkpoint,
+    import_checkpoint,
+)
+
+_FORMATS = (_found.TORCH, _found.DCP, _found.SAFETENSORS)
 
 
 def _remove_empty(made: pathlib.Path) -> None:
@@ -24,11 +31,10 @@ def _remove_empty(made: pathlib.Path) -> None:
         remove_store(made)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Exit code 0, 1 where it failed, 2 for wrong usage, 130 for Ctrl-C."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m ckptree.torch",
-        description="Moves checkpoints of PyTorch into ckptree.",
+        description="Moves checkpoints of PyTorch into ckptree, and back.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     what = (
@@ -50,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     verb.add_argument(
         "--format",
-        choices=(_found.TORCH, _found.DCP, _found.SAFETENSORS),
+        choices=_FORMATS,
         help="what it is, where the name does not say it",
     )
     verb.add_argument(
@@ -72,13 +78,57 @@ def main(arguments: list[str] | None = None) -> int:
     verb.add_argument(
         "--json", action="store_true", help="the steps, for programs"
     )
+    what = (
+        "writes a step, or an item of it, as a file of torch.save() or of "
+        "safetensors, or as a folder of DCP"
+    )
+    verb = verbs.add_parser("export", help=what, description=what)
+    verb.add_argument("source", help="a store")
+    verb.add_argument(
+        "destination",
+        help="a file, .pt, .pth, .bin, .ckpt or .safetensors; or a folder, "
+        "with --format or --max-shard-bytes",
+    )
+    verb.add_argument(
+        "--step",
+        default="latest",
+        help="which one: a number, latest, best:loss:min, ...; the latest "
+        "where it is not said",
+    )
+    verb.add_argument(
+        "--format",
+        choices=_FORMATS,
+        help="what to write, where the name does not say it",
+    )
+    verb.add_argument(
+        "--item", default="", help="only the state of that name: model"
+    )
+    verb.add_argument(
+        "--max-shard-bytes",
+        type=int,
+        metavar="N",
+        help="a folder of files of safetensors with so many bytes each, and "
+        "their index",
+    )
+    verb.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace what is there",
+    )
+    verb.add_argument(
+        "--json", action="store_true", help="the step, for programs"
+    )
     verb = add_verbs(verbs)
     verb.add_argument("--format", choices=(_found.TORCH, _found.DCP))
-    given = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code 0, 1 where it failed, 2 for wrong usage, 130 for Ctrl-C."""
+    given = _parser().parse_args(arguments)
     if given.verb == "lend":
         source = pathlib.Path(given.source)
         return lend(lambda: _lending.find(source))
-    made = None  # The store, where there was none.
     try:
         if given.verb == "write":
             _lending.write(
@@ -87,38 +137,12 @@ def main(arguments: list[str] | None = None) -> int:
                 given.format,
             )
             return 0
-        # No store is made where there is nothing to put into it.
-        source = pathlib.Path(local_path(given.source))
-        found = _found.look(source, given.format, given.skip)
-        several = isinstance(found, dict)
-        number = given.step
-        if number is None and not several:
-            number = _found.number_of(source)
-        if number is None and not several:
-            raise ckptree.InvalidArgumentError(
-                f"{source}: its name does not end with the number of a "
-                "step: --step N says it"
-            )
-        if not pathlib.Path(given.destination).exists():
-            made = pathlib.Path(given.destination)
-        with ckptree.Store(given.destination) as store:
-            if given.new and number is not None and number in store:
-                steps = [number]
-            else:
-                steps = import_checkpoint(
-                    store,
-                    given.source,
-                    step=given.step,
-                    format=given.format,
-                    item=given.item,
-                    skip=given.skip,
-                    progress=steps_on_stderr(),
-                )
+        steps = _import(given) if given.verb == "import" else _export(given)
     except KeyboardInterrupt:
-        if made is not None:
-            _remove_empty(made)
         print(
-            "stopped: what was saved stays; the same call goes on",
+            "stopped: nothing was written"
+            if given.verb == "export"
+            else "stopped: what was saved stays; the same call goes on",
             file=sys.stderr,
         )
         return 130
@@ -130,19 +154,83 @@ def main(arguments: list[str] | None = None) -> int:
         NotImplementedError,
         ImportError,
     ) as error:
-        said = str(error)
-        if isinstance(error, ckptree.AlreadyExistsError):
-            # What it advises are arguments of a call.
-            said = (
-                f"{said.partition(':')[0]}: --step N gives it another number, "
-                "--new leaves it out"
-            )
-        if made is not None:
-            _remove_empty(made)
+        said = _said(given, error)
         print(f"python -m ckptree.torch: {said}", file=sys.stderr)
         return 1
     say_steps(given, steps)
     return 0
+
+
+def _said(given: argparse.Namespace, error: Exception) -> str:
+    """With options in place of the arguments of a call."""
+    said = str(error)
+    if given.verb == "export":
+        for call, option in _OPTIONS.items():
+            said = said.replace(call, option)
+    elif isinstance(error, ckptree.AlreadyExistsError):
+        said = (
+            f"{said.partition(':')[0]}: --step N gives it another number, "
+            "--new leaves it out"
+        )
+    return said
+
+
+_OPTIONS = {
+    "pass overwrite=True to replace it": "--overwrite replaces it",
+    "pass format='dcp' or 'safetensors'": "say --format dcp or safetensors",
+    "pass item=": "say --item NAME",
+    "max_shard_bytes": "--max-shard-bytes",
+    "format='": "--format '",
+}
+
+
+def _import(given: argparse.Namespace) -> list[int]:
+    # No store is made where there is nothing to put into it.
+    source = pathlib.Path(local_path(given.source))
+    found = _found.look(source, given.format, given.skip)
+    several = isinstance(found, dict)
+    number = given.step
+    if number is None and not several:
+        number = _found.number_of(source)
+    if number is None and not several:
+        raise ckptree.InvalidArgumentError(
+            f"{source}: its name does not end with the number of a "
+            "step: --step N says it"
+        )
+    made = None  # The store, where there was none.
+    if not pathlib.Path(given.destination).exists():
+        made = pathlib.Path(given.destination)
+    try:
+        with ckptree.Store(given.destination) as store:
+            if given.new and number is not None and number in store:
+                return [number]
+            return import_checkpoint(
+                store,
+                given.source,
+                step=given.step,
+                format=given.format,
+                item=given.item,
+                skip=given.skip,
+                progress=steps_on_stderr(),
+            )
+    except BaseException:
+        if made is not None:
+            _remove_empty(made)
+        raise
+
+
+def _export(given: argparse.Namespace) -> list[int]:
+    with ckptree.open(given.source) as store:
+        step = store[given.step]
+        export_checkpoint(
+            step,
+            given.destination,
+            format=given.format,
+            item=given.item,
+            max_shard_bytes=given.max_shard_bytes,
+            overwrite=given.overwrite,
+        )
+        return [step.step]
 
 
 if __name__ == "__main__":
