@@ -107,6 +107,31 @@ def test_names_in_a_tree(ocp):
     assert (described.shape, described.dtype) == ((2, 3), np.float32)
 
 
+def test_small_helpers(ocp, tmp_path):
+    utils = ocp.utils
+    with ocp.CheckpointManager(tmp_path / "run") as manager:
+        for step in (5, 6):
+            manager.save(step, args=ocp.args.StandardSave({"w": np.ones(2)}))
+        manager.wait_until_finished()
+    assert utils.any_checkpoint_step(tmp_path / "run") in (5, 6)
+    assert utils.is_checkpoint_finalized(tmp_path / "run" / "5")
+    assert not utils.is_checkpoint_finalized(tmp_path / "run" / "7")
+    assert not utils.is_tmp_checkpoint(tmp_path / "run" / "5")
+    assert list(utils.tmp_checkpoints(tmp_path / "run")) == []
+    tree = {"a": {"b": 1, "c": {}}, "d": [2, 3]}
+    flat = {"a/b": 1, "d/0": 2, "d/1": 3}
+    assert utils.to_flat_dict(tree, sep="/") == flat
+    assert utils.from_flat_dict({"a/b": 1}, sep="/") == {"a": {"b": 1}}
+    assert ("a", "c") in utils.to_flat_dict(tree, keep_empty_nodes=True)
+    assert utils.is_primary_host(0) and not utils.is_primary_host(1)
+    number = utils.step_from_checkpoint_name
+    for name in ("7", "step_7", "a_b_07", "step_7.orbax-checkpoint-tmp-12"):
+        assert number(name) == 7
+    for name in ("x", "step7", "7_", "_7", "step_7.x"):
+        with pytest.raises(ValueError):
+            number(name)
+
+
 def test_a_registry_of_handlers(ocp):
     registry = ocp.handlers.create_default_handler_registry(
         state=ocp.StandardCheckpointHandler(),

@@ -106,8 +106,10 @@ SURFACE = {
         RestoreArgs SaveArgs
     """,
     "ckptree.orbax.utils": """
-        deserialize_tree is_pathways_backend TMP_DIR_SUFFIX
-        to_shape_dtype_struct
+        any_checkpoint_step deserialize_tree from_flat_dict get_save_directory
+        is_checkpoint_finalized is_pathways_backend is_primary_host
+        is_tmp_checkpoint reached_preemption step_from_checkpoint_name
+        TMP_DIR_SUFFIX tmp_checkpoints to_flat_dict to_shape_dtype_struct
     """,
     "ckptree.flax": """
         AsyncManager available_steps convert_pre_linen latest_checkpoint
@@ -125,6 +127,20 @@ def test_the_names_of_a_module(module):
         name for name in SURFACE[module].split() if not hasattr(found, name)
     ]
     assert missing == []
+
+
+def test_a_name_that_is_not_there_says_where_to_look():
+    import ckptree.orbax as ours
+
+    for module, name in (
+        (ours, "NoSuchHandler"),
+        (ours.utils, "pytree_structure"),
+        (ours.type_handlers, "supported_types"),
+    ):
+        where = f"{module.__name__} has no {name}: .*python/README.md"
+        with pytest.raises(AttributeError, match=where):
+            getattr(module, name)
+        assert not hasattr(module, name) and not hasattr(module, "__wrapped__")
 
 
 def test_neither_orbax_nor_tensorstore_nor_jax_is_needed(tmp_path):

@@ -7,6 +7,7 @@ import dataclasses
 import os
 from typing import Any
 
+from ckptree.orbax._absent import WHERE, absent
 from ckptree.orbax._option_states import tell
 
 
@@ -84,9 +85,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(
             f"ckptree.orbax.type_handlers has no {name}: a store has no files "
             "of single leaves. ckptree.open(path)[step][name][...] reads a "
-            "part of one; CheckpointHandler is for kinds of your own"
+            "part of one; CheckpointHandler is for kinds of your own; "
+            f"{WHERE}"
         )
-    raise AttributeError(name)
+    absent(__name__)(name)
 
 
 # What the classes here have, of objects of Orbax's own classes.

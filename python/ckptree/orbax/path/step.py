@@ -257,3 +257,26 @@ def is_path_finalized(path: PathLike, *args: Any, **kwargs: Any) -> bool:
 def is_path_temporary(path: PathLike, *args: Any, **kwargs: Any) -> bool:
     """Never: what is not committed cannot be seen."""
     return False
+
+
+def any_checkpoint_step(checkpoint_dir: PathLike) -> int | None:
+    """One of the steps there are; None: there are none."""
+    return next(iter(checkpoint_steps(checkpoint_dir)), None)
+
+
+def step_from_checkpoint_name(name: str) -> int:
+    """The number in a name. ValueError: there is none.
+
+    >>> step_from_checkpoint_name("7"), step_from_checkpoint_name("step_7")
+    (7, 7)
+    """
+    found = re.fullmatch(r"(?:.+_)?(\d+)(?:\.orbax-checkpoint-tmp.*)?", name)
+    if found is None:
+        raise ValueError(f"{name}: it is not the name of a step, as step_7 is")
+    return int(found.group(1))
+
+
+# As Orbax calls them, too.
+is_checkpoint_finalized = is_path_finalized
+is_tmp_checkpoint = is_path_temporary
+tmp_checkpoints = all_temporary_paths
