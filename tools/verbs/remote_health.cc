@@ -77,7 +77,7 @@ Diagnosis OfDirectory(const internal::RemoteLook& look, bool has_writer) {
           "this one is read without a remote";
     } else {
       absl::StrAppendFormat(
-          &row.what, ", and has not the last %s: they diverged",
+          &row.what, ", and lacks the last %s: they diverged",
           CountText(*look.behind, "commit of here", "commits of here"));
       row.advice =
           "copy what is to stay out of this one (`ckptree copy`); an empty "

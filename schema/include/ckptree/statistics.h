@@ -42,9 +42,9 @@ struct CKPTREE_EXPORT Statistics {
   double l2() const;
   // By the two sums, within what min and max leave possible: 0 where all
   // elements are one, and nowhere else. NaN where it is not known: the sums say
-  // nothing of elements that differ from their mean by less than a ten-millionth
-  // of it, nor where l2() is as said above. Few digits of it are right where
-  // that is less than a millionth.
+  // nothing of elements that differ from their mean by less than a
+  // ten-millionth of it, nor where l2() is as said above. Few digits of it are
+  // right where that is less than a millionth.
   double std_dev() const;
 
   // Bitwise for the doubles.
