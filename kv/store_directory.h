@@ -71,8 +71,8 @@ struct StoreDirectory {
 };
 
 // Looks with lstat and follows nothing. kFailedPrecondition at the first link
-// or device that has a name of ours, or is in db or staging; a missing directory
-// is not an error. What has another name is not looked at.
+// or device that has a name of ours, or is in db or staging; a missing
+// directory is not an error. What has another name is not looked at.
 absl::StatusOr<StoreDirectory> LookAt(const std::string& directory);
 
 // The uuid that the journal in `directory` names, whatever else is wrong with

@@ -413,8 +413,8 @@ TEST_F(BadInputTest, Places) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr(full)));
   for (const auto& refused : {Store::Open(full, Options()).status(),
                               Store::Create(full, Options()).status()}) {
-    EXPECT_THAT(refused, StatusIs(kInvalid, AllOf(HasSubstr(full),
-                                                  HasSubstr("step_3"))));
+    EXPECT_THAT(refused, StatusIs(kInvalid,
+                                  AllOf(HasSubstr(full), HasSubstr("step_3"))));
   }
   EXPECT_THAT(Store::Create(path(), Options()),
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(path())));
