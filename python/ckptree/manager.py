@@ -68,7 +68,7 @@ class CheckpointManager(ManagerReading, Closing):
     Parameters
     ----------
     path : str or os.PathLike
-        The store's directory.
+        The store's directory, as of Store().
     max_to_keep : int, optional
         How many steps to keep, of the latest or of the best; None: all.
     keep_period : int, optional

@@ -75,7 +75,9 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
     Parameters
     ----------
     path : str or os.PathLike
-        The directory. Only its owner writes.
+        The directory. Only its owner writes. A new store may stand beside files
+        and folders of others, but for those that are called as steps are, 100
+        or step_100: they may be checkpoints of another kind.
     mode : str
         "write or create", "write", "create" or "read".
     ranks : Ranks, optional

@@ -62,6 +62,17 @@ def steps(manager):
 # ---- Saving: CM-14 to CM-18 ----
 
 
+def test_the_folder_of_a_run_has_more_than_checkpoints(ocp, tmp_path):
+    (tmp_path / "config.yaml").write_text("lr: 1")
+    (tmp_path / "tensorboard").mkdir()
+    (tmp_path / "events.out.tfevents.1700000000.host.1.0").write_text("x")
+    with ocp.CheckpointManager(tmp_path) as manager:
+        manager.save(1, args=ocp.args.StandardSave(state(1)))
+    with ocp.CheckpointManager(tmp_path) as manager:
+        assert list(manager.all_steps()) == [1]
+    assert (tmp_path / "config.yaml").read_text() == "lr: 1"
+
+
 def test_a_loop(managed, save):
     manager = managed(max_to_keep=2, save_interval_steps=2)
     assert [save(manager, step) for step in range(6)] == [True, False] * 3

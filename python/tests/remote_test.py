@@ -33,6 +33,25 @@ def test_a_machine_goes_on_where_another_vanished(tmp_path):
         store.save(3, state(3)).result()
 
 
+def test_a_folder_with_what_is_of_others_gets_the_store(tmp_path):
+    remote = f"file://{tmp_path}/far"
+    with ckptree.Store(tmp_path / "a", remote=remote) as store:
+        store.save(1, state(1))
+        store.flush()
+        store.wait_replicated(60)
+    run = tmp_path / "run"
+    (run / "logs").mkdir(parents=True)
+    (run / "config.yaml").write_text("lr: 1")
+    (run / "latest").symlink_to("/nowhere")
+    with ckptree.Store(run, remote=remote) as store:
+        assert [info.step for info in store.steps()] == [1]
+        assert (store.restore(1)["w"] == state(1)["w"]).all()
+        store.save(2, state(2)).result()
+    assert (run / "config.yaml").read_text() == "lr: 1"
+    assert os.readlink(run / "latest") == "/nowhere"
+    assert [i.step for i in ckptree.open(remote).steps()] == [1, 2]
+
+
 def test_it_is_read_by_its_address(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     remote = f"file://{tmp_path}/far"

@@ -19,6 +19,13 @@ def save(store, *steps, size=1000, **options):
         store.save(step, state, **options).result(timeout=60)
 
 
+def test_what_may_be_a_run_of_another_kind_is_not_begun_anew(tmp_path):
+    (tmp_path / "step_100").mkdir()
+    with pytest.raises(ValueError, match="step_100, as checkpoints of other"):
+        ckptree.Store(tmp_path)
+    assert os.listdir(tmp_path) == ["step_100"]
+
+
 def test_opening(tmp_path):
     path = tmp_path / "s"
     with pytest.raises(FileNotFoundError, match=str(path)):

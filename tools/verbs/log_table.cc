@@ -61,9 +61,9 @@ std::vector<Column> LogColumns(const std::vector<std::string>& metrics) {
       {.name = "tags", .title = "TAGS", .elide = true},
       {.name = "notes", .title = "NOTES", .elide = true, .json = false},
   };
-  for (const char* name :
-       {"branch", "version", "base", "changed_leaves", "logical_bytes", "nan",
-        "inf", "nonfinite_leaves", "pinned", "digest", "saved_by", "note"}) {
+  for (const char* name : {"branch", "version", "base", "changed_leaves",
+                           "logical_bytes", "nan", "inf", "nonfinite_leaves",
+                           "pinned", "digest", "saved_by", "note", "begun"}) {
     behind.push_back({.name = name});
   }
   const auto is_taken = [&](std::string_view name) {
@@ -181,6 +181,8 @@ Table LogTable(std::span<const StepInfo> steps,
     add([&] { return text(step.digest); });
     add([&] { return text(step.saved_by); });
     add([&] { return text(step.note); });
+    // Of an imported step when it was saved by what wrote it.
+    add([&] { return text(TimeText(step.begun)); });
   };
   return table;
 }
