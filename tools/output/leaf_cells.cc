@@ -90,7 +90,11 @@ Json StatisticOf(const Statistics& statistics, std::string_view name) {
 Cell StatisticsCells::Of(std::string_view name) const {
   if (!statistics_) return NoCell();
   const Json value = StatisticOf(*statistics_, name);
-  if (value.is_null()) return NoCell();
+  if (value.is_null()) {
+    // People see that it is not known, which is more than that it is absent.
+    const bool unknown = name == "std" && statistics_->finite() > 0;
+    return unknown ? Cell{Json(), "~?", Tone::kWarning} : NoCell();
+  }
   if (value.is_number_float()) {
     Cell cell = NumberCell(value.get<double>());
     if (name == "l2") MarkNorm(*statistics_, &cell);
