@@ -45,13 +45,33 @@ bool IsReadWhole(std::string_view name) {
          name == kCreatingName;
 }
 
-bool IsOurs(std::string_view name) {
-  constexpr std::string_view kOurs[] = {
-      kHeadName,   kHeadTemporaryName,   kCreatingName, kLockName,
-      kDbName,     kNewDbName,           kJournalName,  kStagingName,
-      kRemoteName, kRemoteTemporaryName, kLeasesName,   kRequestsName};
-  return std::ranges::find(kOurs, name) != std::end(kOurs) ||
-         name.starts_with(kDamagedDbPrefix);
+// What a store's own directory has, and what of it is noted.
+struct OwnEntry {
+  std::string_view name;
+  EntryType kind = EntryType::kFile;
+  bool StoreDirectory::*found = nullptr;
+};
+constexpr OwnEntry kOwnEntries[] = {
+    {kHeadName, EntryType::kFile, &StoreDirectory::head},
+    {kHeadTemporaryName, EntryType::kFile, &StoreDirectory::head_temporary},
+    {kCreatingName, EntryType::kFile, &StoreDirectory::creating},
+    {kLockName},
+    {kRemoteName},
+    {kRemoteTemporaryName},
+    {kDbName, EntryType::kDirectory, &StoreDirectory::db},
+    {kNewDbName, EntryType::kDirectory, &StoreDirectory::new_db},
+    {kJournalName, EntryType::kDirectory, &StoreDirectory::journal},
+    {kStagingName, EntryType::kDirectory, &StoreDirectory::staging},
+    {kLeasesName, EntryType::kDirectory},
+    {kRequestsName, EntryType::kDirectory},
+};
+constexpr OwnEntry kDamagedDb = {kDamagedDbPrefix, EntryType::kDirectory};
+
+// Null: the name is not of a store.
+const OwnEntry* FindOwn(std::string_view name) {
+  if (name.starts_with(kDamagedDbPrefix)) return &kDamagedDb;
+  const auto* const own = std::ranges::find(kOwnEntries, name, &OwnEntry::name);
+  return own == std::end(kOwnEntries) ? nullptr : own;
 }
 
 // `top`: of the store's own directory.
@@ -81,7 +101,7 @@ absl::Status ForEachEntry(const std::string& directory, bool top,
             status.st_size, kMaxControlBytes));
       }
       CKPTREE_RETURN_IF_ERROR(entry(name, EntryType::kFile));
-    } else if (top && !IsOurs(name)) {
+    } else if (top && FindOwn(name) == nullptr) {
       CKPTREE_RETURN_IF_ERROR(entry(name, EntryType::kOther));
     } else {
       return absl::FailedPreconditionError(absl::StrFormat(
@@ -168,34 +188,13 @@ absl::StatusOr<StoreDirectory> LookAt(const std::string& directory) {
   CKPTREE_RETURN_IF_ERROR(ForEachEntry(
       directory, /*top=*/true,
       [&](const std::string& name, EntryType kind) -> absl::Status {
-        const bool folder = kind == EntryType::kDirectory;
-        if (name == kHeadName && !folder) {
-          found.head = true;
-        } else if (name == kHeadTemporaryName && !folder) {
-          found.head_temporary = true;
-        } else if (name == kCreatingName && !folder) {
-          found.creating = true;
-        } else if (name == kLockName && !folder) {
-          return absl::OkStatus();
-        } else if (name == kDbName && folder) {
-          found.db = true;
-        } else if (name == kNewDbName && folder) {
-          found.new_db = true;
-        } else if (name == kJournalName && folder) {
-          found.journal = true;
-        } else if (name.starts_with(kDamagedDbPrefix) && folder) {
-          return absl::OkStatus();
-        } else if (name == kStagingName && folder) {
-          found.staging = true;
-        } else if ((name == kRemoteName || name == kRemoteTemporaryName) &&
-                   !folder) {
-          return absl::OkStatus();
-        } else if (name == kLeasesName && folder) {
-          leases = true;
-        } else if (name == kRequestsName && folder) {
-          return absl::OkStatus();
-        } else {
+        const OwnEntry* const own = FindOwn(name);
+        if (own == nullptr || own->kind != kind) {
           found.foreign.push_back(name);
+        } else if (own->found != nullptr) {
+          found.*own->found = true;
+        } else if (own->name == kLeasesName) {
+          leases = true;
         }
         return absl::OkStatus();
       }));

@@ -44,7 +44,7 @@ class Session {
   // (safe beside a live trainer), or for writing. kNotFound where there is
   // none.
   absl::StatusOr<Store*> OpenStore();
-  // With `create` it is made where the directory is absent or empty.
+  // With `create` it is made where StoreOptions::create_if_missing makes one.
   absl::StatusOr<Store*> OpenStoreForWriting(
       bool create = false, absl::Duration lock_wait = absl::ZeroDuration());
   // To close it soon: a trainer that starts until then waits.

@@ -340,6 +340,15 @@ Expression Expression::And(Expression a, Expression b) {
   return Expression(std::move(node));
 }
 
+const std::string* NameThatGoesOn(std::string_view name,
+                                  const std::vector<std::string>& names) {
+  const auto found = std::ranges::find_if(names, [name](const auto& longer) {
+    return longer.size() > name.size() + 1 && longer.starts_with(name) &&
+           std::string_view("/*+-").find(longer[name.size()]) != name.npos;
+  });
+  return found == names.end() ? nullptr : &*found;
+}
+
 absl::Status Expression::Bind(const std::vector<std::string>& names,
                               const std::map<std::string, std::string>& shown) {
   absl::Status status;
@@ -353,15 +362,8 @@ absl::Status Expression::Bind(const std::vector<std::string>& names,
       node->literal = MeaningOf(node->name);
       return;
     }
-    // `val/loss` of a metric reads as a quotient.
-    const auto longer =
-        std::ranges::find_if(names, [node](const std::string& name) {
-          return name.size() > node->name.size() + 1 &&
-                 name.starts_with(node->name) &&
-                 std::string_view("/*+-").find(name[node->name.size()]) !=
-                     std::string_view::npos;
-        });
-    if (longer != names.end() && !node->quoted) {
+    const std::string* const longer = NameThatGoesOn(node->name, names);
+    if (longer != nullptr && !node->quoted) {
       status = ErrorAtNode(
           *node,
           absl::StrFormat("no `%s` here; between backquotes, `%s` is one name",

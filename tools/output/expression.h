@@ -19,6 +19,11 @@
 
 namespace ckptree::tools {
 
+// One of `names` that begins with `name` and goes on as an expression could:
+// `val/loss` of a metric is read as a quotient of `val`. Null: there is none.
+const std::string* NameThatGoesOn(std::string_view name,
+                                  const std::vector<std::string>& names);
+
 struct ExpressionNode;
 
 // A condition over named values.

@@ -510,6 +510,10 @@ absl::StatusOr<std::string> Render(Table table, const TableOptions& options,
   return RenderRows(table, *rows, Piece(), options, terminal, layout);
 }
 
+absl::Status CheckColumns(Table table, const TableOptions& options) {
+  return Render(std::move(table), options, Terminal()).status();
+}
+
 absl::StatusOr<std::string> RenderPiece(const Table& table, const Piece& piece,
                                         const TableOptions& options,
                                         const Terminal& terminal,

@@ -41,6 +41,10 @@ absl::StatusOr<std::string> Render(Table table, const TableOptions& options,
                                    const Terminal& terminal,
                                    Layout* layout = nullptr);
 
+// kInvalidArgument where `options` name a column that `table` does not have,
+// whose rows are not looked at. For what is known before rows are.
+absl::Status CheckColumns(Table table, const TableOptions& options);
+
 // One piece of that text: those of all pieces, one behind the other, are the
 // text of the table, but that widths are those of the first piece and grow from
 // the piece on that has a wider cell. `options` ask for no order and have no

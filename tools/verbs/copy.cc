@@ -210,9 +210,8 @@ absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
       ParseTableOptions(session.arguments());
   if (!table_options.ok()) return table_options.status();
   // Columns that are not there are said before anything is copied.
-  if (absl::Status status = Render(CopyTable({}, *table_options),
-                                   *table_options, session.terminal())
-                                .status();
+  if (absl::Status status =
+          CheckColumns(CopyTable({}, *table_options), *table_options);
       !status.ok()) {
     return status;
   }

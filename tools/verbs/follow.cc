@@ -305,15 +305,10 @@ class Follower {
       const bool misspelt =
           !nearest.empty() &&
           std::ranges::find(metrics_, nearest) == metrics_.end();
-      // A part of the name of a metric, as `val` of `val/loss`.
-      const bool part =
-          std::ranges::any_of(metrics_, [&missing](const std::string& metric) {
-            return metric.size() > missing.size() &&
-                   metric.starts_with(missing) &&
-                   std::string_view("/*+-").find(metric[missing.size()]) !=
-                       std::string_view::npos;
-          });
-      if (missing.empty() || misspelt || part) return status;
+      if (missing.empty() || misspelt ||
+          NameThatGoesOn(missing, metrics_) != nullptr) {
+        return status;
+      }
       if (!std::exchange(alert_waits_, true)) {
         session_.Note(absl::StrFormat(
             "no step has `%s` yet: --alert waits for one that has%s", missing,

@@ -3,6 +3,7 @@
 // `ckptree show`: all about a step or a leaf.
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 #include <string_view>
