@@ -31,6 +31,10 @@ inline constexpr std::string_view kRequestsName = "requests";
 inline constexpr std::string_view kNewDbName = "db.new";
 inline constexpr std::string_view kDamagedDbPrefix = "db.damaged-";
 
+// A store that is made of what an object store has: it is put together in
+// there, and takes the place of the folder around it as a whole.
+inline constexpr std::string_view kFetchingName = "store.fetching";
+
 // There while the index is known to be damaged: the next open for writing
 // makes it anew.
 inline constexpr std::string_view kRebuildName = "rebuild";
@@ -58,12 +62,14 @@ struct StoreDirectory {
   bool new_db = false;
   bool journal = false;
   bool staging = false;
+  bool fetching = false;
   std::vector<std::string> foreign;  // Names that are not ours.
   // The highest version in a name in staging: "v<decimal>" at its start.
   std::uint64_t highest_staged_version = 0;
   std::vector<std::string> warnings;  // On its permissions; no damage.
 
-  // Nothing of a store; there may be what is of others.
+  // Nothing of a store, nor of one that was begun; there may be what is of
+  // others, and what was fetched of one.
   bool HoldsNoStore() const {
     return !head && !head_temporary && !creating && !db && !new_db &&
            !journal && !staging;

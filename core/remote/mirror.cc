@@ -301,26 +301,22 @@ absl::Status FetchStore(kv::ObjectStore& store, const std::string& uuid,
                         const std::string& directory,
                         const kv::Options& options,
                         std::vector<std::string>* lost) {
-  const std::string whole = kv::AbsolutePath(directory);
-  const std::string partial = whole + ".fetching";
-  Mirror mirror(store, uuid, partial, options, /*fetches=*/true);
-  const absl::Status made = mirror.Make(nullptr);
+  const std::string fetched = kv::Join(directory, kv::kFetchingName);
+  Mirror mirror(store, uuid, fetched, options, /*fetches=*/true);
+  absl::Status made = mirror.Make(nullptr);
   if (absl::IsResourceExhausted(made)) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
+    made = absl::ResourceExhaustedError(absl::StrFormat(
         "%s; an empty directory fetches all of %s first, also with local_keep: "
         "give it a larger disk, or read the store by its address",
         made.message(), store.address()));
   }
-  CKPTREE_RETURN_IF_ERROR(made);
-  *lost = mirror.TakeLost();
-  std::error_code error;
-  std::filesystem::rename(partial, whole, error);
-  if (error) {
-    return absl::ErrnoToStatus(
-        error.value(), absl::StrFormat("renaming %s to %s", partial, whole));
+  if (!made.ok()) {
+    // It would take the room of what is tried next.
+    kv::RemoveTree(options, fetched).IgnoreError();
+    return made;
   }
-  return kv::SyncDirectory(options,
-                           std::filesystem::path(whole).parent_path().string());
+  *lost = mirror.TakeLost();
+  return absl::OkStatus();
 }
 
 }  // namespace ckptree::internal

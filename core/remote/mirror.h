@@ -45,10 +45,10 @@ absl::Status AdvanceMirror(kv::ObjectStore& store, const std::string& uuid,
                                keep,
                            ChainPoint* point);
 
-// Makes the store with its segments in a directory that is absent or empty,
-// which gets it as a whole: it is put together beside it. A crash leaves no
-// half of a store. Segments that are damaged there, or gone, stay away: then
-// the directory is a store that lost them, and each is said in `lost`.
+// Makes the store with its segments in the folder kv::kFetchingName of
+// `directory`, which the caller has locked and takes it into. Segments that are
+// damaged there, or gone, stay away: then it is a store that lost them, and
+// each is said in `lost`. An error leaves nothing.
 absl::Status FetchStore(kv::ObjectStore& store, const std::string& uuid,
                         const std::string& directory,
                         const kv::Options& options,

@@ -37,7 +37,9 @@
 #include "kv/conditional_put.h"
 #include "kv/iterator.h"
 #include "kv/monotonic.h"
+#include "kv/store_creation.h"
 #include "kv/store_directory.h"
+#include "kv/store_lock.h"
 #include "schema/keys.h"
 #include "schema/remote_record.h"
 
@@ -110,9 +112,11 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
         *made->store_, "", kv::Call::Within(kOpenTime)));
     made->proven_ = true;
   }
-  CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory found,
-                           kv::LookAt(kv::AbsolutePath(directory)));
-  if (!fetch || !there.has_value() || !found.HoldsNoStore()) return made;
+  if (!fetch || !there.has_value()) return made;
+  const std::string own = kv::AbsolutePath(directory);
+  const absl::Status lacks = kv::MayCreate(kv_options, own);
+  if (absl::IsAlreadyExists(lacks)) return made;
+  CKPTREE_RETURN_IF_ERROR(lacks);
   // Taken over before it is fetched: what is fetched is then the newest, also
   // where the writer before is alive.
   const kv::Call opening = kv::Call::Within(kOpenTime);
@@ -148,10 +152,21 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
     CKPTREE_RETURN_IF_ERROR(read_on());
     return made->Draft(RemoteCommit::Shape::kOpen);
   };
+  // Before it is taken over: one that is being fetched here is not fenced.
+  const auto lock = kv::LockForCreation(kv_options, own);
+  // Who was waited for has fetched it.
+  if (absl::IsAlreadyExists(lock.status())) {
+    made->chain_.reset();
+    return made;
+  }
+  CKPTREE_RETURN_IF_ERROR(lock.status());
   CKPTREE_RETURN_IF_ERROR(made->AskOpen(draft, opening));
-  CKPTREE_RETURN_IF_ERROR(FetchStore(*made->store_, made->uuid_, directory,
+  CKPTREE_RETURN_IF_ERROR(FetchStore(*made->store_, made->uuid_, own,
                                      kv_options, &made->fetched_without_));
-  CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options, directory, made->note_));
+  CKPTREE_RETURN_IF_ERROR(kv::BeginCreation(kv_options, own));
+  // It names the directory that it lies in.
+  CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options, own, made->note_));
+  CKPTREE_RETURN_IF_ERROR(kv::TakeFetched(kv_options, own));
   return made;
 }
 

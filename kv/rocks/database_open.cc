@@ -327,6 +327,10 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
     CKPTREE_RETURN_IF_ERROR(
         RemoveFile(writer_options, Join(directory, kCreatingName)));
   }
+  if (found.fetching) {
+    CKPTREE_RETURN_IF_ERROR(
+        RemoveTree(writer_options, Join(directory, kFetchingName)));
+  }
   CKPTREE_RETURN_IF_ERROR(
       MakeDirectory(writer_options, Join(directory, kStagingName)));
   // Also what a creation left unsynced when it failed at its very end.

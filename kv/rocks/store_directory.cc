@@ -62,6 +62,7 @@ constexpr OwnEntry kOwnEntries[] = {
     {kNewDbName, EntryType::kDirectory, &StoreDirectory::new_db},
     {kJournalName, EntryType::kDirectory, &StoreDirectory::journal},
     {kStagingName, EntryType::kDirectory, &StoreDirectory::staging},
+    {kFetchingName, EntryType::kDirectory, &StoreDirectory::fetching},
     {kLeasesName, EntryType::kDirectory},
     {kRequestsName, EntryType::kDirectory},
 };

@@ -49,7 +49,8 @@ def test_a_folder_with_what_is_of_others_gets_the_store(tmp_path):
         store.save(2, state(2)).result()
     assert (run / "config.yaml").read_text() == "lr: 1"
     assert os.readlink(run / "latest") == "/nowhere"
-    assert [i.step for i in ckptree.open(remote).steps()] == [1, 2]
+    with ckptree.open(remote) as there:
+        assert [info.step for info in there.steps()] == [1, 2]
 
 
 def test_it_is_read_by_its_address(tmp_path, monkeypatch):

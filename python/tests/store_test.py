@@ -40,9 +40,13 @@ def test_opening(tmp_path):
         ckptree.Store(path, mode="a")
     other = tmp_path / "other"
     other.mkdir()
-    (other / "file").write_text("x")
-    with pytest.raises(ValueError, match="other"):
+    (other / "100").mkdir()
+    with pytest.raises(ValueError, match="other has 100"):
         ckptree.Store(other)
+    (other / "100").rmdir()
+    (other / "file").write_text("x")
+    ckptree.Store(other).close()
+    assert (other / "file").read_text() == "x"
 
 
 def test_a_second_writer_is_told_of_the_first(tmp_path, store):

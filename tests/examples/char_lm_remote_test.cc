@@ -96,7 +96,6 @@ TEST_F(CharLmRemoteTest, GoesOnBitExactWithoutItsDisk) {
       }
       const TrainerOutcome outcome = Run(disk, remote, kill_after);
       std::filesystem::remove_all(disk);
-      std::filesystem::remove_all(disk + ".fetching");
       kills += outcome.killed;
       if (!outcome.killed) {
         ASSERT_EQ(outcome.exit_code, 0) << outcome.output;

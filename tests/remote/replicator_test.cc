@@ -329,10 +329,9 @@ TEST_F(ReplicatorTest, AnOpenThatFailsLeavesTheStoreToOthers) {
   }
   EXPECT_TRUE(
       absl::IsNotFound(Store::Open(Disk("no/such"), Remote()).status()));
-  // The name that it is put together under is taken.
-  fs::create_directories(Disk("b.fetching"));
+  // What an open left that was killed while it fetched.
+  fs::create_directories(Disk("b/store.fetching/db"));
   {
-    // Whatever stands there is replaced.
     absl::StatusOr<Store> store = Store::Open(Disk("b"), Remote());
     ASSERT_TRUE(store.ok()) << store.status();
     ExpectStep(*store, 1, kSmallSave);
@@ -354,7 +353,9 @@ TEST_F(ReplicatorTest, AnOpenThatFailsLeavesTheStoreToOthers) {
     const absl::Status failed = Store::Open(Disk("c"), Remote()).status();
     EXPECT_TRUE(absl::IsPermissionDenied(failed)) << failed;
     EXPECT_TRUE(fired);
-    EXPECT_FALSE(fs::exists(Disk("c")));
+    EXPECT_TRUE(absl::IsNotFound(
+        Store::Open(Disk("c"), ToRead(QuietOptions())).status()));
+    EXPECT_FALSE(fs::exists(Disk("c/store.fetching")));
   }
   absl::StatusOr<Store> store = Store::Open(Disk("c"), Remote());
   ASSERT_TRUE(store.ok()) << store.status();

@@ -81,14 +81,14 @@ class FarCopyTest : public CommandRunner {
     }
     return names;
   }
-  // Kills a copy of so many calls where the folder of its store is there, and
-  // says which that is.
+  // Kills a copy of so many calls where its store is there, and says in which
+  // folder.
   std::string Killed(std::uint64_t calls) {
     for (std::uint64_t part = 8; part < 16; ++part) {
       Reset();
       EXPECT_EQ(Copy("kill", calls * part / 16).signal, SIGKILL);
       for (const std::string& path : Left()) {
-        if (fs::path(path).extension().empty()) return path;
+        if (fs::exists(path + "/journal")) return path;
       }
     }
     return "";

@@ -163,7 +163,6 @@ absl::Status FarDestination::Await(Store& store) {
 
 void FarDestination::Remove() {
   std::error_code error;
-  fs::remove_all(folder_ + ".fetching", error);
   if (absl::Status status = PutAway(); !status.ok()) {
     session_.Note(std::string(status.message()));
     return;
