@@ -303,13 +303,7 @@ absl::Status FetchStore(kv::ObjectStore& store, const std::string& uuid,
                         std::vector<std::string>* lost) {
   const std::string fetched = kv::Join(directory, kv::kFetchingName);
   Mirror mirror(store, uuid, fetched, options, /*fetches=*/true);
-  absl::Status made = mirror.Make(nullptr);
-  if (absl::IsResourceExhausted(made)) {
-    made = absl::ResourceExhaustedError(absl::StrFormat(
-        "%s; an empty directory fetches all of %s first, also with local_keep: "
-        "give it a larger disk, or read the store by its address",
-        made.message(), store.address()));
-  }
+  const absl::Status made = mirror.Make(nullptr);
   if (!made.ok()) {
     // It would take the room of what is tried next.
     kv::RemoveTree(options, fetched).IgnoreError();

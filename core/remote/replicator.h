@@ -134,6 +134,7 @@ class Replicator {
     schema::RemoteCommit commit;
   };
 
+  absl::Status FetchInto(const std::string& directory);
   absl::StatusOr<std::optional<schema::RemoteStore>> FindStore(
       const kv::Call& call);
   absl::Status Refused(const std::string& why);

@@ -152,6 +152,13 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
     CKPTREE_RETURN_IF_ERROR(read_on());
     return made->Draft(RemoteCommit::Shape::kOpen);
   };
+  const auto told_of_room = [&made](absl::Status status) {
+    if (!absl::IsResourceExhausted(status)) return status;
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%s; an empty directory fetches all of %s first, also with local_keep: "
+        "give it a larger disk, or read the store by its address",
+        status.message(), made->store_->address()));
+  };
   // Before it is taken over: one that is being fetched here is not fenced.
   const auto lock = kv::LockForCreation(kv_options, own);
   // Who was waited for has fetched it.
@@ -159,15 +166,20 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
     made->chain_.reset();
     return made;
   }
-  CKPTREE_RETURN_IF_ERROR(lock.status());
+  CKPTREE_RETURN_IF_ERROR(told_of_room(lock.status()));
   CKPTREE_RETURN_IF_ERROR(made->AskOpen(draft, opening));
-  CKPTREE_RETURN_IF_ERROR(FetchStore(*made->store_, made->uuid_, own,
-                                     kv_options, &made->fetched_without_));
-  CKPTREE_RETURN_IF_ERROR(kv::BeginCreation(kv_options, own));
-  // It names the directory that it lies in.
-  CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options, own, made->note_));
-  CKPTREE_RETURN_IF_ERROR(kv::TakeFetched(kv_options, own));
+  CKPTREE_RETURN_IF_ERROR(told_of_room(made->FetchInto(own)));
   return made;
+}
+
+// The directory is locked.
+absl::Status Replicator::FetchInto(const std::string& directory) {
+  CKPTREE_RETURN_IF_ERROR(
+      FetchStore(*store_, uuid_, directory, kv_options_, &fetched_without_));
+  CKPTREE_RETURN_IF_ERROR(kv::BeginCreation(kv_options_, directory));
+  // It names the directory that it lies in.
+  CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options_, directory, note_));
+  return kv::TakeFetched(kv_options_, directory);
 }
 
 // A directory of the store that is left there puts its name back in Begin().
