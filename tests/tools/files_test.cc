@@ -411,7 +411,7 @@ TEST_F(FilesTest, AFileThatIsNotThereIsNoStep) {
 // What Python itself says of such files: python/tests/command_files_test.py.
 TEST_F(FilesTest, WithoutPythonItIsSaidWhatToInstall) {
   setenv("CKPTREE_PYTHON", "/nowhere/python", 1);
-  Refused(Write("model.pt", "x"), "pip install ckptree torch safetensors");
+  Refused(Write("model.pt", "x"), "with torch and safetensors: install them");
   const std::string dcp = scratch_ / "dcp";
   std::filesystem::create_directory(dcp);
   std::ofstream(dcp + "/.metadata") << "x";
@@ -419,7 +419,7 @@ TEST_F(FilesTest, WithoutPythonItIsSaidWhatToInstall) {
   const std::string orbax = scratch_ / "orbax";
   std::filesystem::create_directory(orbax);
   std::ofstream(orbax + "/_CHECKPOINT_METADATA") << "{}";
-  Refused(orbax, "pip install ckptree orbax-checkpoint");
+  Refused(orbax, "with orbax-checkpoint: install them");
   unsetenv("CKPTREE_PYTHON");
 }
 

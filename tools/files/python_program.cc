@@ -29,15 +29,16 @@ std::string Interpreter() {
 }
 
 std::string_view PackagesOf(std::string_view module) {
-  return module == "ckptree.orbax" ? "ckptree orbax-checkpoint"
-                                   : "ckptree torch safetensors";
+  return module == "ckptree.orbax" ? "orbax-checkpoint"
+                                   : "torch and safetensors";
 }
 
 std::string InstallHint(std::string_view module) {
   return absl::StrFormat(
-      "`%s -m pip install %s` installs what reads it; CKPTREE_PYTHON names "
-      "another interpreter",
-      Escape(Interpreter()), PackagesOf(module));
+      "what reads it is the Python package ckptree (`pip install .` in its "
+      "sources) with %s: install them for `%s`, or name another interpreter "
+      "by CKPTREE_PYTHON",
+      PackagesOf(module), Escape(Interpreter()));
 }
 
 // Python's first lines: it gets SIGTERM when this process ends, however.
