@@ -19,6 +19,7 @@
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
 #include "core/process/processors.h"
+#include "core/remote/remote_address.h"
 #include "core/verify/unnamed_versions.h"
 #include "core/version/open_check.h"
 #include "core/version/store_features.h"
@@ -103,6 +104,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::CreateThere(
     const std::string& directory, EngineOptions options,
     std::shared_ptr<Replicator> remote) {
   CKPTREE_RETURN_IF_ERROR(CheckOptions(options.store));
+  CKPTREE_RETURN_IF_ERROR(CheckHoldsNoObjects(directory));
   std::shared_ptr<Engine> engine(
       new Engine(directory, std::move(options.store)));
   kv::Options kv_options = engine->KvOptions(options);
@@ -138,6 +140,10 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
       "opening the store", [&] { return OpenThere(directory, options); });
   if (MadeRoom(opened.status())) opened = OpenThere(directory, options);
   if (options.store.read_only) {
+    if (absl::IsNotFound(opened.status())) {
+      const absl::Status objects = CheckHoldsNoObjects(directory);
+      if (!objects.ok()) return absl::NotFoundError(objects.message());
+    }
     // What a writer takes away while we look seems to be damage:
     // it is damage where it is the same when looked at again.
     for (int i = 0; i < kAttempts && opened.ok(); ++i) {

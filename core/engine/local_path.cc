@@ -10,7 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
-#include "core/remote/address_cache.h"
+#include "core/remote/remote_address.h"
 #include "kv/object_store.h"
 
 namespace ckptree {

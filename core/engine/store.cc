@@ -19,7 +19,7 @@
 #include "core/process/commit_status.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
-#include "core/remote/address_cache.h"
+#include "core/remote/remote_address.h"
 #include "core/version/step_removal.h"
 #include "kv/process_use.h"
 

@@ -323,17 +323,6 @@ std::optional<std::string> CacheFolder() {
   return kv::Join(kv::Join(home, ".cache"), "ckptree");
 }
 
-bool IsRemoteAddress(const std::string& where) {
-  if (where.starts_with("s3://") || where.starts_with("rados://")) return true;
-  if (where.starts_with("gs://")) return !kv::GoogleEndpoint().empty();
-  constexpr std::string_view kFile = "file://";
-  if (!where.starts_with(kFile)) return false;
-  std::error_code error;
-  const std::string folder = where.substr(kFile.size());
-  return fs::is_regular_file(kv::Join(folder, kRemoteStoreName), error) ||
-         HasLeftStore(folder);
-}
-
 namespace {
 
 // How segments are read: nobody else hears of the calls to `store`.

@@ -24,11 +24,6 @@
 
 namespace ckptree::internal {
 
-// Whether a store is meant that is in an object store: s3://..., rados://...,
-// gs://... where that is taken, or file:///folder where that is the folder of
-// one.
-bool IsRemoteAddress(const std::string& where);
-
 // $XDG_CACHE_HOME/ckptree, or ~/.cache/ckptree: where what is fetched, or on
 // its way, stands on this machine. Nothing: the environment names neither.
 std::optional<std::string> CacheFolder();

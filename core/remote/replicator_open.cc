@@ -31,6 +31,7 @@
 #include "core/remote/left_stores.h"
 #include "core/remote/mirror.h"
 #include "core/remote/own_ships.h"
+#include "core/remote/remote_address.h"
 #include "core/remote/remote_objects.h"
 #include "core/remote/replicator.h"
 #include "core/version/catalog.h"
@@ -117,6 +118,7 @@ absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
   const absl::Status lacks = kv::MayCreate(kv_options, own);
   if (absl::IsAlreadyExists(lacks)) return made;
   CKPTREE_RETURN_IF_ERROR(lacks);
+  CKPTREE_RETURN_IF_ERROR(CheckHoldsNoObjects(own));
   // Taken over before it is fetched: what is fetched is then the newest, also
   // where the writer before is alive.
   const kv::Call opening = kv::Call::Within(kOpenTime);

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -54,6 +55,51 @@ TEST(MissingFolderTest, AFolderThatIsMissingIsMadeByWhatIsShipped) {
   options.remote = "file://" + share + "/file";
   EXPECT_TRUE(absl::IsFailedPrecondition(
       Store::Open(disks / "other", options).status()));
+}
+
+// Where a path was meant to be an address: a store of its own in there would
+// begin anew.
+TEST(MissingFolderTest, NoStoreIsMadeAmongTheObjectsOfOne) {
+  TempDir disks;
+  const std::string objects = disks / "objects";
+  const std::string address = "file://" + objects;
+  {
+    Store store = Store::Open(disks / "own", RemoteOptions(address)).value();
+    SaveStep(store, 1, 4 << 10);
+    ASSERT_TRUE(store.Close().ok());
+  }
+  const auto held = [&objects] {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(objects)) {
+      names.insert(entry.path().filename().string());
+    }
+    return names;
+  };
+  const std::set<std::string> before = held();
+  const absl::Status made = Store::Open(objects, QuietOptions()).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(made)) << made;
+  EXPECT_THAT(std::string(made.message()),
+              AllOf(HasSubstr(address), HasSubstr("remote")));
+  const absl::Status read =
+      Store::Open(objects, ToRead(QuietOptions())).status();
+  EXPECT_TRUE(absl::IsNotFound(read)) << read;
+  EXPECT_THAT(std::string(read.message()), HasSubstr(address));
+  // Neither what another one has.
+  {
+    Store other = Store::Open(disks / "other",
+                              RemoteOptions("file://" + (disks / "others")))
+                      .value();
+    SaveStep(other, 2, 4 << 10);
+    ASSERT_TRUE(other.Close().ok());
+  }
+  const absl::Status fetched =
+      Store::Open(objects, RemoteOptions("file://" + (disks / "others")))
+          .status();
+  EXPECT_TRUE(absl::IsInvalidArgument(fetched)) << fetched;
+  EXPECT_EQ(held(), before);
+  Store store =
+      Store::Open("file://" + objects, ToRead(QuietOptions())).value();
+  ExpectStep(store, 1, 4 << 10);
 }
 
 }  // namespace
