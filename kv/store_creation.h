@@ -45,6 +45,11 @@ absl::Status EndCreation(const Options& options, const std::string& directory);
 // crash leaves what an unfinished creation leaves, or the store.
 absl::Status TakeFetched(const Options& options, const std::string& directory);
 
+// Removes the store in `directory`, which the caller has locked, and leaves
+// the directory and what is of others. A crash leaves the store, or what an
+// unfinished creation leaves. The lock's file goes last.
+absl::Status RemoveParts(const Options& options, const std::string& directory);
+
 }  // namespace ckptree::kv
 
 #endif  // CKPTREE_KV_STORE_CREATION_H_

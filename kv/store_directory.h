@@ -42,8 +42,12 @@ inline constexpr std::string_view kRebuildName = "rebuild";
 // What the store has to do with an object store; of core/remote.
 inline constexpr std::string_view kRemoteName = "remote";
 inline constexpr std::string_view kRemoteTemporaryName = "remote.tmp";
+inline constexpr std::string_view kRemoteHead = "ckptree remote 1\n";
 
 std::string Join(const std::string& directory, std::string_view name);
+
+// Whether a store has a file or folder of that name.
+bool IsOwnName(std::string_view name);
 // Where a reader finds the index of a store: `db`; `db.new` where a crash
 // between two names left that one alone, until the next open for writing.
 std::string IndexDirectory(const std::string& directory);
@@ -63,7 +67,8 @@ struct StoreDirectory {
   bool journal = false;
   bool staging = false;
   bool fetching = false;
-  std::vector<std::string> foreign;  // Names that are not ours.
+  std::vector<std::string> own;      // Names that are ours.
+  std::vector<std::string> foreign;  // All others.
   // The highest version in a name in staging: "v<decimal>" at its start.
   std::uint64_t highest_staged_version = 0;
   std::vector<std::string> warnings;  // On its permissions; no damage.

@@ -16,7 +16,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
@@ -30,9 +29,8 @@
 #include "core/remote/remote_objects.h"
 #include "core/verify/unnamed_versions.h"
 #include "core/version/open_check.h"
-#include "kv/conditional_put.h"
-#include "kv/file_system.h"
 #include "kv/object_store.h"
+#include "kv/store_creation.h"
 #include "kv/store_directory.h"
 
 namespace ckptree::internal {
@@ -40,11 +38,8 @@ namespace {
 
 // Of all requests for indexes; each has a deadline, too.
 constexpr absl::Duration kTimeOfCheck = absl::Minutes(30);
-// Of a status: where the directory was moved to, in whose place another may
-// come.
-constexpr char kMovedAside[] = "ckptree/moved-aside";
-// Behind its name, then. A crash leaves it; there is no step in it.
-constexpr char kAside[] = ".unused-";
+// Of a status: the directory has no store any more, and may get another.
+constexpr char kMadeRoom[] = "ckptree/made-room";
 
 }  // namespace
 
@@ -121,23 +116,21 @@ absl::StatusOr<std::shared_ptr<Replicator>> Engine::Connect(
                           fetch);
 }
 
-// The lock is held: what nothing was saved to now stays so, as nobody commits
-// to a store that was moved.
+// The lock is held: what nothing was saved to now stays so.
 absl::Status Engine::BeginShipping(std::uint64_t highest_version) {
   // What is known by now is what the open found of its segments.
   const bool is_whole = WarningsSoFar().empty();
   absl::Status begun = replicator_->Begin(database_.get(), store_.uuid,
                                           highest_version, is_whole, &logger_);
   if (begun.ok() || !replicator_->holds_nothing()) return begun;
-  const std::string here = kv::AbsolutePath(directory_);
-  const std::string aside = absl::StrCat(here, kAside, kv::NewWriteId());
-  CKPTREE_RETURN_IF_ERROR(kv::RenameFile(kv_options_, here, aside));
+  CKPTREE_RETURN_IF_ERROR(
+      kv::RemoveParts(kv_options_, kv::AbsolutePath(directory_)));
   logger_.Log(LogSeverity::kWarning, "remote",
               absl::StrFormat("%s; %s had no step, and what is in %s takes its "
                               "place",
                               std::string(begun.message()), directory_,
                               options_.remote));
-  begun.SetPayload(kMovedAside, absl::Cord(aside));
+  begun.SetPayload(kMadeRoom, absl::Cord());
   return begun;
 }
 
@@ -146,15 +139,8 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Started(
     const kv::Options& kv_options) {
   absl::Status started = engine->Start(std::move(database), kv_options);
   if (started.ok()) return engine;
-  if (const auto aside = started.GetPayload(kMovedAside)) {
-    kv::Options plain;
-    plain.file_system = kv_options.file_system;
-    // Which says that the store was moved.
-    engine->Close().IgnoreError();
-    engine.reset();
-    // What stays is in nobody's way.
-    kv::RemoveTree(plain, std::string(*aside)).IgnoreError();
-  }
+  // Which says that the store was moved.
+  if (MadeRoom(started)) engine->Close().IgnoreError();
   return started;
 }
 
@@ -180,7 +166,7 @@ std::function<bool()> Engine::HadEnough() const {
 }
 
 bool Engine::MadeRoom(const absl::Status& status) {
-  return status.GetPayload(kMovedAside).has_value();
+  return status.GetPayload(kMadeRoom).has_value();
 }
 
 void Engine::ShipTo(std::shared_ptr<Replicator> remote,

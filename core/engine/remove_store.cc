@@ -16,6 +16,7 @@
 #include "core/engine/engine.h"
 #include "core/version/catalog.h"
 #include "kv/file_system.h"
+#include "kv/store_creation.h"
 #include "kv/store_directory.h"
 #include "kv/store_lock.h"
 
@@ -35,9 +36,9 @@ absl::Status CheckMayGo(const std::string& directory, const Catalog& catalog,
   }
   const std::vector<StepRecordPtr> steps = catalog.AllSteps();
   if (steps.size() > most_steps) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("%s has %d steps, one of them %s", directory,
-                        steps.size(), catalog.NameOf(*steps.back())));
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s has %d step%s, one of them %s", directory, steps.size(),
+        steps.size() == 1 ? "" : "s", catalog.NameOf(*steps.back())));
   }
   const std::set<std::uint64_t> named = catalog.NamedVersions();
   for (const StepRecordPtr& step : steps) {
@@ -71,11 +72,6 @@ absl::Status RemoveStore(const std::string& directory, std::size_t most_steps) {
       (!found.journal && !found.db && !found.head && !found.creating)) {
     return absl::NotFoundError(absl::StrFormat("no store in %s", path));
   }
-  if (!found.foreign.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("%s also holds '%s', which is no part of a store", path,
-                        found.foreign.front()));
-  }
   std::error_code error;
   if (std::filesystem::is_symlink(path, error)) {
     return absl::FailedPreconditionError(absl::StrFormat(
@@ -83,32 +79,28 @@ absl::Status RemoveStore(const std::string& directory, std::size_t most_steps) {
   }
   CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<kv::StoreLock> lock,
                            kv::StoreLock::Acquire(path, /*wait_ms=*/0));
-  // What was never made to its end holds nothing. It may have been, by now.
-  CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory now, kv::LookAt(path));
-  if (!now.creating) CKPTREE_RETURN_IF_ERROR(LookInto(path, most_steps));
-  CKPTREE_RETURN_IF_ERROR(lock->Check());
   const kv::Options options;
-  std::random_device random;
-  const std::string removed =
-      absl::StrFormat("%s.removed-%08x", path, random());
-  if (kv::RenameFile(options, path, removed).ok()) {
-    // Also where it is not durable: then it is there again, and whole.
-    kv::SyncDirectory(options, std::filesystem::path(path).parent_path())
-        .IgnoreError();
-    return kv::RemoveTree(options, removed);
+  // What was never made to its end holds nothing. It may have been, by now.
+  if (!kv::MayCreate(options, path).ok()) {
+    CKPTREE_RETURN_IF_ERROR(LookInto(path, most_steps));
   }
-  // A mount, or the folder above it is not the caller's. The lock goes last:
-  // nobody opens what is left until then.
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                           kv::ListDirectory(options, path));
-  for (const std::string& name : names) {
-    if (name == kv::kLockName) continue;
-    const std::string child = kv::Join(path, name);
-    CKPTREE_RETURN_IF_ERROR(std::filesystem::is_directory(child, error)
-                                ? kv::RemoveTree(options, child)
-                                : kv::RemoveFile(options, child));
+  CKPTREE_RETURN_IF_ERROR(lock->Check());
+  CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory now, kv::LookAt(path));
+  if (now.foreign.empty()) {
+    std::random_device random;
+    const std::string removed =
+        absl::StrFormat("%s.removed-%08x", path, random());
+    if (kv::RenameFile(options, path, removed).ok()) {
+      // Also where it is not durable: then it is there again, and whole.
+      kv::SyncDirectory(options, std::filesystem::path(path).parent_path())
+          .IgnoreError();
+      return kv::RemoveTree(options, removed);
+    }
   }
-  return kv::RemoveTree(options, path);
+  // Files of others, a mount, or the folder above it is not the caller's.
+  CKPTREE_RETURN_IF_ERROR(kv::RemoveParts(options, path));
+  std::filesystem::remove(path, error);  // Where it is empty, and may go.
+  return absl::OkStatus();
 }
 
 }  // namespace ckptree

@@ -29,7 +29,6 @@ namespace ckptree::internal {
 namespace {
 
 constexpr std::size_t kMostBytes = 16 << 10;
-constexpr char kNoteHead[] = "ckptree remote 1";
 // The lines of every note; then `from`, and one for each address.
 constexpr std::size_t kFirstLines = 4;
 // More addresses than a store is ever shipped to.
@@ -75,7 +74,7 @@ absl::StatusOr<std::string> PlaceOf(const std::string& directory) {
 // Nothing: it is not a note.
 std::optional<LocalNote> Parse(const std::string& text, std::string* place) {
   const std::vector<std::string> lines = absl::StrSplit(text, '\n');
-  if (lines.size() < kFirstLines + 1 || lines[0] != kNoteHead ||
+  if (lines.size() < kFirstLines + 1 || !text.starts_with(kv::kRemoteHead) ||
       lines[1].size() != kIdDigits || !lines.back().empty()) {
     return std::nullopt;
   }
@@ -150,8 +149,8 @@ absl::Status WriteLocalNote(const kv::Options& options,
   const std::string path = kv::Join(directory, kv::kRemoteName);
   CKPTREE_ASSIGN_OR_RETURN(const std::string place, PlaceOf(directory));
   const std::string temporary = kv::Join(directory, kv::kRemoteTemporaryName);
-  std::string text = absl::StrFormat("%s\n%s\n%s\n%s\n", kNoteHead, note.local,
-                                     place, OneLine(note.fenced));
+  std::string text = absl::StrFormat("%s%s\n%s\n%s\n", kv::kRemoteHead,
+                                     note.local, place, OneLine(note.fenced));
   if (note.tracks) {
     absl::StrAppend(&text, note.from, "\n");
     for (const NotedShips& ships : note.ships) {

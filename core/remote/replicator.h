@@ -117,6 +117,8 @@ class Replicator {
  private:
   // Of one request that is not for a segment.
   static constexpr absl::Duration kRequestTime = absl::Minutes(1);
+  // Of an open; without an index all commits are read.
+  static constexpr absl::Duration kOpenTime = absl::Minutes(30);
 
   Replicator(std::unique_ptr<kv::ObjectStore> store, std::string directory,
              const StoreOptions& options, kv::Options kv_options,
@@ -134,6 +136,11 @@ class Replicator {
     schema::RemoteCommit commit;
   };
 
+  // Reads the chain to its end; false: nothing was shipped there. An error
+  // where somebody may be training with it.
+  absl::StatusOr<bool> MayFetch(const kv::Call& call);
+  // Of a directory without a store: takes over, and makes it there.
+  absl::Status FetchAll(const std::string& directory);
   absl::Status FetchInto(const std::string& directory);
   absl::StatusOr<std::optional<schema::RemoteStore>> FindStore(
       const kv::Call& call);

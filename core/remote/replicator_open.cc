@@ -4,16 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <stop_token>
 #include <string>
-#include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -29,18 +25,14 @@
 #include "core/remote/early_uploads.h"
 #include "core/remote/fetch_back.h"
 #include "core/remote/left_stores.h"
-#include "core/remote/mirror.h"
 #include "core/remote/own_ships.h"
-#include "core/remote/remote_address.h"
 #include "core/remote/remote_objects.h"
 #include "core/remote/replicator.h"
 #include "core/version/catalog.h"
 #include "kv/conditional_put.h"
 #include "kv/iterator.h"
 #include "kv/monotonic.h"
-#include "kv/store_creation.h"
 #include "kv/store_directory.h"
-#include "kv/store_lock.h"
 #include "schema/keys.h"
 #include "schema/remote_record.h"
 
@@ -51,165 +43,12 @@ using schema::RemoteRow;
 
 namespace {
 
-// Of an open; without an index all commits are read.
-constexpr absl::Duration kOpenTime = absl::Minutes(30);
 // Who has not closed the store, and wrote to it since, may still be alive.
 constexpr absl::Duration kMayBeAlive = absl::Minutes(10);
 // Of an open, each behind another's commit.
 constexpr int kOpensBeforeClaim = 8;
 
-// Who loses the directory would lose its remote with it.
-absl::Status CheckApart(const std::string& directory,
-                        const std::string& remote) {
-  constexpr std::string_view kFolder = "file://";
-  if (!remote.starts_with(kFolder)) return absl::OkStatus();
-  std::error_code error;
-  const std::filesystem::path own =
-      std::filesystem::weakly_canonical(kv::AbsolutePath(directory), error);
-  const std::filesystem::path far =
-      std::filesystem::weakly_canonical(remote.substr(kFolder.size()), error);
-  // A path that ends in a slash has an empty last part.
-  const auto end = own.has_filename() ? own.end() : std::prev(own.end());
-  if (std::mismatch(own.begin(), end, far.begin(), far.end()).first != end) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "the remote %s is in the directory of its own store, %s, and is lost "
-      "with it: give it a folder elsewhere, best on another disk",
-      remote, directory));
-}
-
 }  // namespace
-
-absl::StatusOr<std::shared_ptr<Replicator>> Replicator::Make(
-    const std::string& directory, const StoreOptions& options,
-    const kv::Options& kv_options, bool fetch) {
-  CKPTREE_RETURN_IF_ERROR(CheckApart(directory, options.remote));
-  const std::string above =
-      std::filesystem::path(kv::AbsolutePath(directory)).parent_path().string();
-  if (std::error_code error; !std::filesystem::exists(above, error)) {
-    // Before anything is said there of a store that cannot be made.
-    return absl::NotFoundError(absl::StrFormat(
-        "no store can be made in %s: there is no folder %s; make that first",
-        directory, above));
-  }
-  const kv::Call call = kv::Call::Within(kRequestTime);
-  const auto trouble =
-      std::make_shared<RemoteTrouble>(options.remote, options.log);
-  auto attendant =
-      std::make_unique<RemoteAttendant>(trouble, options.cancelled);
-  CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<kv::ObjectStore> store,
-                           OpenAttended(options.remote, trouble, call));
-  std::shared_ptr<Replicator> made(new Replicator(std::move(store), directory,
-                                                  options, kv_options, trouble,
-                                                  std::move(attendant)));
-  CKPTREE_ASSIGN_OR_RETURN(const std::optional<schema::RemoteStore> there,
-                           made->FindStore(call));
-  if (there.has_value()) made->uuid_ = there->uuid;
-  made->was_named_ = there.has_value();
-  if (!fetch && !there.has_value()) {
-    // Before a directory is made that could not be shipped.
-    CKPTREE_RETURN_IF_ERROR(kv::ProveConditionalPut(
-        *made->store_, "", kv::Call::Within(kOpenTime)));
-    made->proven_ = true;
-  }
-  if (!fetch || !there.has_value()) return made;
-  const std::string own = kv::AbsolutePath(directory);
-  const absl::Status lacks = kv::MayCreate(kv_options, own);
-  if (absl::IsAlreadyExists(lacks)) return made;
-  CKPTREE_RETURN_IF_ERROR(lacks);
-  CKPTREE_RETURN_IF_ERROR(CheckHoldsNoObjects(own));
-  // Taken over before it is fetched: what is fetched is then the newest, also
-  // where the writer before is alive.
-  const kv::Call opening = kv::Call::Within(kOpenTime);
-  made->note_.local = kv::NewWriteId();
-  made->chain_ = std::make_unique<RemoteChain>(made->store_.get(), made->uuid_);
-  CKPTREE_ASSIGN_OR_RETURN(
-      const std::optional<schema::RemoteIndex> index,
-      GoOnFromIndex(made->chain_.get(), *made->store_, made->uuid_, opening));
-  bool ships = index.has_value() && ShipsAnything(*index);
-  const auto read_on = [&] {
-    return made->chain_->ReadOn(
-        [&ships](const RemoteCommit& commit) {
-          ships |= commit.shape == RemoteCommit::Shape::kShip;
-          return absl::OkStatus();
-        },
-        opening);
-  };
-  CKPTREE_RETURN_IF_ERROR(read_on());
-  if (!ships) {
-    if (made->chain_->ordinal() == 0) {
-      CKPTREE_RETURN_IF_ERROR(
-          CheckNoOther(*made->store_, made->uuid_, opening));
-      made->was_named_ = false;
-    }
-    // Its first writer ended before it shipped anything.
-    made->chain_.reset();
-    return made;
-  }
-  CKPTREE_RETURN_IF_ERROR(made->CheckUnused(opening));
-  CKPTREE_RETURN_IF_ERROR(
-      kv::ProveConditionalPut(*made->store_, HexOf(made->uuid_), opening));
-  const auto draft = [&]() -> absl::StatusOr<RemoteCommit> {
-    CKPTREE_RETURN_IF_ERROR(read_on());
-    return made->Draft(RemoteCommit::Shape::kOpen);
-  };
-  const auto told_of_room = [&made](absl::Status status) {
-    if (!absl::IsResourceExhausted(status)) return status;
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "%s; an empty directory fetches all of %s first, also with local_keep: "
-        "give it a larger disk, or read the store by its address",
-        status.message(), made->store_->address()));
-  };
-  // Before it is taken over: one that is being fetched here is not fenced.
-  const auto lock = kv::LockForCreation(kv_options, own);
-  // Who was waited for has fetched it.
-  if (absl::IsAlreadyExists(lock.status())) {
-    made->chain_.reset();
-    return made;
-  }
-  CKPTREE_RETURN_IF_ERROR(told_of_room(lock.status()));
-  CKPTREE_RETURN_IF_ERROR(made->AskOpen(draft, opening));
-  CKPTREE_RETURN_IF_ERROR(told_of_room(made->FetchInto(own)));
-  return made;
-}
-
-// The directory is locked.
-absl::Status Replicator::FetchInto(const std::string& directory) {
-  CKPTREE_RETURN_IF_ERROR(
-      FetchStore(*store_, uuid_, directory, kv_options_, &fetched_without_));
-  CKPTREE_RETURN_IF_ERROR(kv::BeginCreation(kv_options_, directory));
-  // It names the directory that it lies in.
-  CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options_, directory, note_));
-  return kv::TakeFetched(kv_options_, directory);
-}
-
-// A directory of the store that is left there puts its name back in Begin().
-absl::StatusOr<std::optional<schema::RemoteStore>> Replicator::FindStore(
-    const kv::Call& call) {
-  CKPTREE_ASSIGN_OR_RETURN(const AtAddress found, LookAtAddress(*store_, call));
-  if (found.store.has_value() || found.left.empty()) return found.store;
-  const auto own = kv::UuidOfStore(kv_options_, directory_);
-  if (own.has_value() &&
-      found.Has(HexOf(std::string(own->begin(), own->end())))) {
-    lost_name_ = true;
-    return std::nullopt;
-  }
-  const LeftStore* const left = found.TheOne();
-  if (left == nullptr || !take_over_) {
-    return NameIsGone(store_->address(), found);
-  }
-  CKPTREE_RETURN_IF_ERROR(kv::ProveConditionalPut(*store_, left->uuid, call));
-  CKPTREE_ASSIGN_OR_RETURN(const bool put, PutNameBack(*store_, found, call));
-  if (put) {
-    Logger(log_).Log(
-        LogSeverity::kWarning, "remote",
-        absl::StrFormat("%s had lost the object '%s'; the only store whose "
-                        "objects are there is %s, and it is named again",
-                        store_->address(), kRemoteStoreName, left->uuid));
-  }
-  return FindRemoteStore(*store_, call);
-}
 
 std::string Replicator::ClaimName() const { return HexOf(uuid_) + "/claim"; }
 
@@ -458,9 +297,7 @@ absl::Status Replicator::Refused(const std::string& why) {
       }
     }
     CKPTREE_RETURN_IF_ERROR(rows.status());
-    CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory found,
-                             kv::LookAt(kv::AbsolutePath(directory_)));
-    return found.foreign.empty();
+    return true;
   }();
   CKPTREE_RETURN_IF_ERROR(unused.status());
   holds_nothing_ = *unused;

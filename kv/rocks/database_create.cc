@@ -55,9 +55,14 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(
   // Steps 1 and 2.
   CKPTREE_ASSIGN_OR_RETURN(impl.lock, LockForCreation(files, impl.directory));
   impl.place->Watch(impl.lock);
+  // There was no directory to know them by.
+  impl.lost_blocks = LostBlocks::Of(impl.directory);
 
   // Steps 3 and 4.
   CKPTREE_RETURN_IF_ERROR(BeginCreation(files, impl.directory));
+  for (const std::string_view name : {kRemoteName, kRemoteTemporaryName}) {
+    CKPTREE_RETURN_IF_ERROR(RemoveFile(files, Join(impl.directory, name)));
+  }
   CKPTREE_RETURN_IF_ERROR(
       RemoveTree(files, Join(impl.directory, kFetchingName)));
 

@@ -200,7 +200,7 @@ struct Database::Impl {
   // Null: all segments are in the directory.
   const std::unique_ptr<FarTables> far_tables;
   const std::unique_ptr<SpareTables> spare_tables;  // Null: none.
-  const std::shared_ptr<LostBlocks> lost_blocks = LostBlocks::Of(directory);
+  std::shared_ptr<LostBlocks> lost_blocks = LostBlocks::Of(directory);
   bool AllFar() const { return far_tables != nullptr && options.all_far; }
   // Who has the block `key` of `space`; null: the directory.
   FarTables* FarOf(schema::Space space, std::string_view key) const {

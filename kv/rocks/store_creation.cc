@@ -17,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "kv/file_system.h"
+#include "kv/journal/preface.h"
 #include "kv/journal/reader.h"
 #include "kv/options.h"
 #include "kv/store_directory.h"
@@ -25,15 +26,20 @@
 namespace ckptree::kv {
 namespace {
 
+// What the mark of an unfinished creation holds.
 constexpr std::string_view kNotFinished = "not finished\n";
+// What LOCK begins with, as its holder writes it.
+constexpr std::string_view kLockHead = "pid ";
+constexpr std::size_t kMostControlBytes = 64 << 10;
 
-// What the mark of an unfinished creation holds; after a crash its beginning,
-// after a power cut zeros where bytes did not arrive.
-bool IsMark(std::string_view text) {
-  return text.size() <= kNotFinished.size() &&
-         std::ranges::equal(
-             text, kNotFinished.substr(0, text.size()),
-             [](char is, char was) { return is == was || is == 0; });
+// Whether a file has what `text` begins with and no more than that is asked of
+// it: after a crash it may be shorter, after a power cut have zeros where bytes
+// did not arrive.
+bool BeginsAs(std::string_view file, std::string_view text) {
+  const std::size_t size = std::min(file.size(), text.size());
+  return std::ranges::equal(
+      file.substr(0, size), text.substr(0, size),
+      [](char is, char was) { return is == was || is == 0; });
 }
 
 // As steps of other kinds of checkpoints are called: 100, step_100.
@@ -46,6 +52,45 @@ bool IsNameOfStep(std::string_view name) {
          });
 }
 
+absl::Status IsOfOthers(const std::string& directory, std::string_view name) {
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s has '%s', which no store made, and a store has one of that name: "
+      "name a folder for the store alone, as %s/ckptree",
+      directory, name, directory));
+}
+
+// Beside files of others, what has a name of ours and would be written over or
+// removed may be one of theirs: kInvalidArgument where it is. Whether the mark
+// is gone.
+absl::StatusOr<bool> CheckOurs(const Options& options,
+                               const std::string& directory) {
+  struct File {
+    std::string_view name;
+    std::string_view text;
+    bool all;  // Nothing else is in it.
+  };
+  bool gone = true;
+  for (const File& file : {File{kCreatingName, kNotFinished, true},
+                           File{kLockName, kLockHead, false},
+                           File{kRemoteName, kRemoteHead, false},
+                           File{kRemoteTemporaryName, kRemoteHead, false}}) {
+    const absl::StatusOr<std::string> is =
+        ReadFile(options, Join(directory, file.name), kMostControlBytes);
+    if (absl::IsNotFound(is.status())) continue;
+    if (!is.ok()) return is.status();
+    if (!BeginsAs(*is, file.text) ||
+        (file.all && is->size() > file.text.size())) {
+      return IsOfOthers(directory, file.name);
+    }
+    if (file.name == kCreatingName) gone = false;
+  }
+  // Of a fetch that was killed.
+  CKPTREE_ASSIGN_OR_RETURN(const StoreDirectory fetched,
+                           LookAt(Join(directory, kFetchingName)));
+  if (!fetched.foreign.empty()) return IsOfOthers(directory, kFetchingName);
+  return gone;
+}
+
 }  // namespace
 
 absl::Status MayCreate(const Options& options, const std::string& directory) {
@@ -55,34 +100,32 @@ absl::Status MayCreate(const Options& options, const std::string& directory) {
   if (!found.creating && (found.head || found.db || found.journal)) {
     return exists;
   }
+  if (found.creating) {
+    // No commit is acknowledged while CREATING is there, so a journal beyond
+    // the first one belongs to a store that somebody put the file into.
+    const absl::StatusOr<JournalContent> journal =
+        ReadJournal(options, directory, 1, /*beside_writer=*/true);
+    if (journal.ok() && journal->tip.ordinal > 1) return exists;
+  }
   for (const std::string& name : found.foreign) {
-    if (!IsNameOfStep(name)) continue;
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s has %s, as checkpoints of other kinds are called: import them, or "
-        "name a folder for the store alone, as %s/ckptree",
-        directory, name, directory));
+    if (IsNameOfStep(name)) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s has %s, as checkpoints of other kinds are called: import them, "
+          "or name a folder for the store alone, as %s/ckptree",
+          directory, name, directory));
+    }
+    if (IsOwnName(name)) return IsOfOthers(directory, name);
+  }
+  if (!found.foreign.empty()) {
+    CKPTREE_ASSIGN_OR_RETURN(const bool gone, CheckOurs(options, directory));
+    // A creation by another process has just ended.
+    if (found.creating && gone) return exists;
   }
   if (found.HoldsNoStore()) return absl::OkStatus();
   if (!found.creating) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s is not empty: it has parts of a store", directory));
   }
-  // Beside files of others it may be one of theirs.
-  if (!found.foreign.empty()) {
-    const absl::StatusOr<std::string> mark = ReadFile(
-        options, Join(directory, kCreatingName), kNotFinished.size() + 1);
-    if (absl::IsNotFound(mark.status())) return exists;  // It is finished.
-    if (!mark.ok()) return mark.status();
-    if (!IsMark(*mark)) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "%s has a file %s that no store made", directory, kCreatingName));
-    }
-  }
-  // No commit is acknowledged while CREATING is there, so a journal beyond the
-  // first one belongs to a store that somebody put the file into.
-  const absl::StatusOr<JournalContent> journal =
-      ReadJournal(options, directory, 1, /*beside_writer=*/true);
-  if (journal.ok() && journal->tip.ordinal > 1) return exists;
   return absl::OkStatus();
 }
 
@@ -96,8 +139,14 @@ absl::StatusOr<std::unique_ptr<StoreLock>> LockForCreation(
         "no store can be made in %s: there is no folder %s; make that first",
         directory, above));
   }
+  std::error_code error;
+  const bool was_there = std::filesystem::exists(directory, error);
   CKPTREE_RETURN_IF_ERROR(MakeDirectory(options, directory));
-  CKPTREE_RETURN_IF_ERROR(SyncDirectory(options, above));
+  // One that was there may be in a folder of somebody else.
+  const absl::Status synced = SyncDirectory(options, above);
+  if (!was_there || !absl::IsPermissionDenied(synced)) {
+    CKPTREE_RETURN_IF_ERROR(synced);
+  }
   CKPTREE_ASSIGN_OR_RETURN(
       std::unique_ptr<StoreLock> lock,
       StoreLock::Acquire(directory, options.lock_wait_ms, options.permissions,
@@ -112,8 +161,7 @@ absl::Status BeginCreation(const Options& options,
   CKPTREE_RETURN_IF_ERROR(
       WriteFile(options, Join(directory, kCreatingName), kNotFinished));
   CKPTREE_RETURN_IF_ERROR(SyncDirectory(options, directory));
-  for (const std::string_view name :
-       {kHeadName, kHeadTemporaryName, kRemoteName, kRemoteTemporaryName}) {
+  for (const std::string_view name : {kHeadName, kHeadTemporaryName}) {
     CKPTREE_RETURN_IF_ERROR(RemoveFile(options, Join(directory, name)));
   }
   for (const std::string_view name :
@@ -144,6 +192,42 @@ absl::Status TakeFetched(const Options& options, const std::string& directory) {
   CKPTREE_RETURN_IF_ERROR(SyncDirectory(options, directory));
   CKPTREE_RETURN_IF_ERROR(EndCreation(options, directory));
   return RemoveTree(options, fetched);
+}
+
+absl::Status RemoveParts(const Options& options, const std::string& directory) {
+  CKPTREE_ASSIGN_OR_RETURN(const StoreDirectory found, LookAt(directory));
+  const std::string away = Join(directory, kFetchingName);
+  if (found.journal) {
+    // Room for the mark on a full disk.
+    CKPTREE_RETURN_IF_ERROR(
+        RemoveFile(options, Join(Join(directory, kJournalName), kReserveName)));
+    CKPTREE_RETURN_IF_ERROR(RemoveTree(options, away));
+  }
+  CKPTREE_RETURN_IF_ERROR(
+      WriteFile(options, Join(directory, kCreatingName), kNotFinished));
+  CKPTREE_RETURN_IF_ERROR(SyncDirectory(options, directory));
+  if (found.journal) {
+    // Beside the mark there is no store without it.
+    CKPTREE_RETURN_IF_ERROR(MakeDirectory(options, away));
+    CKPTREE_RETURN_IF_ERROR(RenameFile(options, Join(directory, kJournalName),
+                                       Join(away, kJournalName)));
+    CKPTREE_RETURN_IF_ERROR(SyncDirectory(options, directory));
+  }
+  for (const std::string& name : found.own) {
+    if (name == kLockName || name == kCreatingName || name == kJournalName ||
+        name == kFetchingName) {
+      continue;
+    }
+    const std::string path = Join(directory, name);
+    std::error_code error;
+    CKPTREE_RETURN_IF_ERROR(std::filesystem::is_directory(path, error)
+                                ? RemoveTree(options, path)
+                                : RemoveFile(options, path));
+  }
+  CKPTREE_RETURN_IF_ERROR(RemoveTree(options, away));
+  CKPTREE_RETURN_IF_ERROR(EndCreation(options, directory));
+  // Last: nobody makes another one until then.
+  return RemoveFile(options, Join(directory, kLockName));
 }
 
 }  // namespace ckptree::kv

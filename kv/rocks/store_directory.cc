@@ -147,6 +147,8 @@ std::string Join(const std::string& directory, std::string_view name) {
   return absl::StrFormat("%s/%s", directory, name);
 }
 
+bool IsOwnName(std::string_view name) { return FindOwn(name) != nullptr; }
+
 std::string IndexDirectory(const std::string& directory) {
   struct stat status;
   for (const std::string_view name : {kDbName, kNewDbName}) {
@@ -192,11 +194,11 @@ absl::StatusOr<StoreDirectory> LookAt(const std::string& directory) {
         const OwnEntry* const own = FindOwn(name);
         if (own == nullptr || own->kind != kind) {
           found.foreign.push_back(name);
-        } else if (own->found != nullptr) {
-          found.*own->found = true;
-        } else if (own->name == kLeasesName) {
-          leases = true;
+          return absl::OkStatus();
         }
+        found.own.push_back(name);
+        if (own->found != nullptr) found.*own->found = true;
+        if (own->name == kLeasesName) leases = true;
         return absl::OkStatus();
       }));
   std::uint64_t ignored = 0;

@@ -154,6 +154,16 @@ TEST_P(LostBlocksTest, TheNextSaveWritesThemAgain) {
   }
 }
 
+// There was no directory yet when it was asked for.
+TEST_P(LostBlocksTest, AlsoByTheHandleThatMadeTheStore) {
+  SaveBoth(1, 10);
+  SaveBoth(2, 10);
+  Flip(RandomBytes(kLarge, 10));
+  Meetings()[GetParam()].by(*store_, path(), 2);
+  SaveBoth(3, 10);
+  EXPECT_TRUE(Read(AtStep(3), "large") == RandomBytes(kLarge, 10));
+}
+
 INSTANTIATE_TEST_SUITE_P(MetBy, LostBlocksTest,
                          ::testing::Range<std::size_t>(0, 3),
                          [](const auto& info) {

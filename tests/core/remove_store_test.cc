@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::kLong;
+using ::testing::UnorderedElementsAre;
 
 class RemoveStoreTest : public ::testing::Test {
  protected:
@@ -38,6 +39,13 @@ class RemoveStoreTest : public ::testing::Test {
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(dir_.path())) {
+      names.push_back(entry.path().filename());
+    }
+    return names;
+  }
+  static std::vector<std::string> NamesIn(const std::string& folder) {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder)) {
       names.push_back(entry.path().filename());
     }
     return names;
@@ -76,7 +84,7 @@ TEST_F(RemoveStoreTest, NotMoreStepsThanWereNamed) {
     ASSERT_OK(store.Delete(1));
     ASSERT_OK(store.Close());
   }
-  ExpectRefused(0, "has 1 steps, one of them trial/2", 1);
+  ExpectRefused(0, "has 1 step, one of them trial/2", 1);
   ASSERT_OK(RemoveStore(Path() + "/", 1));
   EXPECT_THAT(Names(), ElementsAre());
 }
@@ -106,7 +114,7 @@ TEST_F(RemoveStoreTest, NotWhileSomebodyWrites) {
     Save(store, 1);
     ASSERT_OK(store.Close());
   }
-  ExpectRefused(0, "has 1 steps", 1);
+  ExpectRefused(0, "has 1 step,", 1);
 }
 
 TEST_F(RemoveStoreTest, NotWhatNobodyCanTell) {
@@ -125,8 +133,18 @@ TEST_F(RemoveStoreTest, NotWhatNobodyCanTell) {
 TEST_F(RemoveStoreTest, NotWhatIsOfOthers) {
   ASSERT_OK(Open().Close());
   std::ofstream(Path() + "/notes") << "mine";
-  ExpectRefused(0, "'notes'", 0);
+  fs::create_symlink("/nowhere", Path() + "/latest");
+  ASSERT_OK(RemoveStore(Path()));
+  EXPECT_THAT(NamesIn(Path()), UnorderedElementsAre("notes", "latest"));
+  EXPECT_EQ(fs::file_size(Path() + "/notes"), 4u);
+  EXPECT_TRUE(absl::IsNotFound(RemoveStore(Path())));
+  // One may be made there again.
+  ASSERT_OK(Open().Close());
+  ASSERT_OK(RemoveStore(Path()));
+  EXPECT_THAT(NamesIn(Path()), UnorderedElementsAre("notes", "latest"));
   fs::remove(Path() + "/notes");
+  fs::remove(Path() + "/latest");
+  ASSERT_OK(Open().Close());
   fs::create_directory_symlink(Path(), dir_ / "link");
   const absl::Status refused = RemoveStore(dir_ / "link");
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
@@ -141,6 +159,18 @@ TEST_F(RemoveStoreTest, OneThatWasNeverMadeGoes) {
   std::ofstream(Path() + "/CREATING") << "";
   ASSERT_OK(RemoveStore(Path()));
   EXPECT_THAT(Names(), ElementsAre());
+}
+
+// The mark beside commits does not make a store unfinished.
+TEST_F(RemoveStoreTest, NotWhatIsPinnedBesideTheMarkOfACreation) {
+  {
+    Store store = Open();
+    Save(store, 1);
+    ASSERT_OK(store.Pin(1));
+    ASSERT_OK(store.Close());
+  }
+  std::ofstream(Path() + "/CREATING") << "not finished\n";
+  ExpectRefused(5, "pinned", 1);
 }
 
 }  // namespace

@@ -330,12 +330,74 @@ TEST_F(DatabaseTest, RefusesPlacesThatAreNotForIt) {
   std::ofstream(Store() + "/CREATING") << "poems\n";
   std::ofstream(Store() + "/notes.txt") << "mine";
   EXPECT_THAT(Create(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                 HasSubstr("CREATING that no store made")));
+                                 HasSubstr("'CREATING', which no store made")));
   EXPECT_TRUE(std::filesystem::exists(Store() + "/db/mine"));
   std::ofstream(Store() + "/CREATING") << "not fin";
   { ASSERT_OK_AND_ASSIGN(const auto database, Create()); }
   EXPECT_THAT(Create(), StatusIs(absl::StatusCode::kAlreadyExists));
   EXPECT_OK(Open());
+}
+
+// What would be written over or removed, and what has a name of ours and is of
+// another kind, is named before anything is made.
+TEST_F(DatabaseTest, IsNotMadeWhereOthersHaveNamesOfIt) {
+  namespace fs = std::filesystem;
+  struct Case {
+    const char* name;
+    bool folder;
+    bool beside;  // Alone it may be ours.
+  };
+  const auto refused = [this](const Case& one) {
+    EXPECT_THAT(Create(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         ::testing::AllOf(HasSubstr(one.name),
+                                          HasSubstr("which no store made"))));
+  };
+  for (const Case& one : {Case{"db", false, false},
+                          {"journal", false, false},
+                          {"staging", false, false},
+                          {"store.fetching", false, false},
+                          {"leases", false, false},
+                          {"LOCK", true, false},
+                          {"CREATING", true, false},
+                          {"HEAD", true, false},
+                          {"remote", true, false},
+                          {"LOCK", false, true},
+                          {"remote", false, true},
+                          {"remote.tmp", false, true},
+                          {"CREATING", false, true},
+                          {"store.fetching", true, true}}) {
+    SCOPED_TRACE(one.name);
+    fs::remove_all(Store());
+    fs::create_directory(Store());
+    if (one.beside) std::ofstream(Store() + "/config.yaml") << "mine";
+    const std::string path = Store() + "/" + one.name;
+    if (one.folder) {
+      fs::create_directory(path);
+      std::ofstream(path + "/a.txt") << "mine";
+    } else {
+      std::ofstream(path) << "mine";
+    }
+    refused(one);
+    EXPECT_EQ(fs::file_size(one.folder ? path + "/a.txt" : path), 4u);
+    std::size_t there = 0;
+    for (const auto& entry : fs::directory_iterator(Store())) {
+      there += entry.path().empty() ? 0 : 1;
+    }
+    EXPECT_EQ(there, one.beside ? 2u : 1u);
+  }
+  // As a creation and a fetch that were cut leave them.
+  fs::remove_all(Store());
+  fs::create_directories(Store() + "/store.fetching/db");
+  std::ofstream(Store() + "/config.yaml") << "mine";
+  std::ofstream(Store() + "/LOCK") << "pid 7\nhost a\n";
+  std::ofstream(Store() + "/remote") << "ckptree remote 1\nsomething";
+  std::ofstream(Store() + "/remote.tmp") << std::string(9, 0);
+  { ASSERT_OK_AND_ASSIGN(const auto database, Create()); }
+  EXPECT_OK(Open());
+  EXPECT_FALSE(fs::exists(Store() + "/store.fetching"));
+  EXPECT_FALSE(fs::exists(Store() + "/remote"));
+  EXPECT_EQ(fs::file_size(Store() + "/config.yaml"), 4u);
 }
 
 // The folder of a run has more than its checkpoints.

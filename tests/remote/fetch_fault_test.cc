@@ -2,8 +2,8 @@
 
 // An open that fetches the whole store into a folder that has files of others:
 // killed, failing, full, and the power cut at one call after the other. What
-// is there then is the store, or none; the next open has all steps, and the
-// files of others stay.
+// is there then is the store, or none; the next open knows the takeover for its
+// own and has all steps, and the files of others stay.
 
 #include <unistd.h>
 
@@ -66,10 +66,7 @@ class FetchFaultTest : public ::testing::Test {
   }
 
   StoreOptions Remote() const {
-    StoreOptions options =
-        RemoteOptions("file://" + std::string(folder_ / "bucket"));
-    options.take_over = true;  // Also of the open that was killed.
-    return options;
+    return RemoteOptions("file://" + std::string(folder_ / "bucket"));
   }
 
   // A folder with files of others; the objects as they were.

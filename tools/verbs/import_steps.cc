@@ -126,7 +126,11 @@ NewStore::NewStore(const Session& session) {
   if (!directory.ok()) return;
   std::error_code error;
   had_folder_ = fs::exists(*directory, error);
-  if (error || (had_folder_ && !fs::is_empty(*directory, error)) || error) {
+  if (error) return;
+  StoreOptions options;
+  options.read_only = true;
+  options.log = [](LogSeverity, std::string_view, std::string_view) {};
+  if (!absl::IsNotFound(Store::Open(*directory, std::move(options)).status())) {
     return;
   }
   directory_ = *directory;
