@@ -136,6 +136,10 @@ struct Database::Impl {
   // database_follow.cc: a block of `small`, where a record of the journal still
   // has it.
   std::optional<std::string> BlockInJournal(std::string_view key);
+  // The same, which notes that the index is damaged.
+  std::optional<Value> ValueInJournal(
+      std::string_view key,
+      absl::FunctionRef<bool(std::string_view value)> accept);
   // database_follow.cc: opens the index anew where it cannot have the files of
   // `version` yet.
   void CatchUp(std::uint64_t version);

@@ -116,6 +116,12 @@ absl::StatusOr<Value> Database::Read(schema::Space space,
   if (space == schema::Space::kChunks && !value.ok() && impl_->LooksAgain()) {
     value = ReadOnce(space, key);
   }
+  if (space == schema::Space::kSmall && absl::IsDataLoss(value.status())) {
+    const auto any = [](std::string_view) { return true; };
+    if (std::optional<Value> kept = impl_->ValueInJournal(key, any)) {
+      return *std::move(kept);
+    }
+  }
   return value;
 }
 
@@ -285,6 +291,18 @@ absl::StatusOr<Value> Database::View(schema::Space space, std::string_view key,
   return Value(std::move(value));
 }
 
+std::optional<Value> Database::Impl::ValueInJournal(
+    std::string_view key,
+    absl::FunctionRef<bool(std::string_view value)> accept) {
+  std::optional<std::string> block = BlockInJournal(key);
+  if (!block.has_value() || !accept(*block)) return std::nullopt;
+  NoteIndexDamage(absl::StrFormat("a block of version %d cannot be read",
+                                  VersionOfKey(key)));
+  auto value = std::make_unique<Value::Impl>();
+  value->found = *std::move(block);
+  return Value(std::move(value));
+}
+
 absl::StatusOr<Value> Database::Impl::Search(
     schema::Space space, std::string_view key,
     absl::FunctionRef<bool(std::string_view value)> accept, bool spares) {
@@ -303,13 +321,8 @@ absl::StatusOr<Value> Database::Impl::Search(
   }
   // The journal may still have what a small save wrote.
   if (space == schema::Space::kSmall) {
-    std::optional<std::string> block = BlockInJournal(key);
-    if (block.has_value() && accept(*block)) {
-      NoteIndexDamage(absl::StrFormat("a block of version %d cannot be read",
-                                      VersionOfKey(key)));
-      value->found = *std::move(block);
-      return Value(std::move(value));
-    }
+    std::optional<Value> kept = ValueInJournal(key, accept);
+    if (kept.has_value()) return *std::move(kept);
   }
   absl::StatusOr<std::string> found =
       table_search.Find(*reading, space, key, accept);

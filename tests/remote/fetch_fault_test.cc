@@ -97,7 +97,10 @@ class FetchFaultTest : public ::testing::Test {
       file_system->Arm(plans);
       absl::StatusOr<Store> store =
           OpenStoreOn(file_system, folder_ / "run", Remote());
-      pipe.Say(store.ok() ? "OPENED" : "FAILED " + store.status().ToString());
+      absl::Status status = store.status();
+      // Of one that is not closed the second copy of the journal may be behind.
+      if (store.ok() && plans.empty()) status = store->Close();
+      pipe.Say(status.ok() ? "OPENED" : "FAILED " + status.ToString());
       _exit(0);
     });
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -31,6 +32,7 @@
 #include "tests/objects/counting_store.h"
 #include "tests/objects/fixture.h"
 #include "tests/remote/fixture.h"
+#include "tests/testutil/flip_byte.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/testutil/temp_dir.h"
 
@@ -362,6 +364,49 @@ TEST_F(ReplicatorTest, AnOpenThatFailsLeavesTheStoreToOthers) {
   absl::StatusOr<Store> store = Store::Open(Disk("c"), Remote());
   ASSERT_TRUE(store.ok()) << store.status();
   ExpectStep(*store, 2, kLargeSave);
+}
+
+// A bit of the index flips: the journal and the object store have what stood
+// there, so that the open for writing goes on.
+TEST_F(ReplicatorTest, DamageOfTheIndexIsMendedByTheOpen) {
+  if (StoreKind() != "file") GTEST_SKIP() << "its objects are copied";
+  constexpr std::int64_t kSteps = 3;
+  constexpr std::size_t kBlock = 200 << 10;
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    for (std::int64_t step = 1; step <= kSteps; ++step) {
+      SaveStep(store, step, kBlock);
+    }
+    ASSERT_TRUE(store.Close().ok());
+  }
+  fs::rename(Disk("a"), Disk("first"));
+  const std::string objects = Address().substr(std::strlen("file://"));
+  fs::copy(objects, Disk("objects"), fs::copy_options::recursive);
+  std::string largest;
+  std::uint64_t size = 0;
+  for (const auto& entry : fs::directory_iterator(Disk("first/db"))) {
+    if (entry.path().extension() != ".sst" || entry.file_size() < size) {
+      continue;
+    }
+    largest = entry.path().filename();
+    size = entry.file_size();
+  }
+  ASSERT_GT(size, kBlock);
+  for (std::uint64_t part = 0; part < 16; ++part) {
+    SCOPED_TRACE(part);
+    for (const auto& [from, to] : {std::pair(Disk("first"), Disk("a")),
+                                   std::pair(Disk("objects"), objects)}) {
+      fs::remove_all(to);
+      fs::copy(from, to, fs::copy_options::recursive);
+    }
+    FlipByte(Disk("a/db/" + largest), 100 + (size - 200) * part / 16);
+    absl::StatusOr<Store> store = Store::Open(Disk("a"), Remote());
+    ASSERT_TRUE(store.ok()) << store.status();
+    for (std::int64_t step = 1; step <= kSteps; ++step) {
+      ExpectStep(*store, step, kBlock);
+    }
+    ASSERT_TRUE(store->Close().ok());
+  }
 }
 
 // While it waits for the lock of its directory, another machine begins a run.
