@@ -198,7 +198,7 @@ absl::Status RemoteChain::ReadOn(TakeFn take, const kv::Call& call) {
           if (!end_was_listed_) {
             CKPTREE_ASSIGN_OR_RETURN(end_was_listed_, IsEnd(call));
           }
-          if (end_was_listed_) return absl::OkStatus();
+          if (end_was_listed_) return CheckExpected();
         }
         // The slowest of many requests took its time: one more look, so that
         // who takes over from a writer that never pauses is not always late.
@@ -237,6 +237,16 @@ absl::StatusOr<bool> RemoteChain::IsEnd(const kv::Call& call) const {
       "lifecycle rule of the bucket, deleted it. Where the machine that wrote "
       "it has its directory, that is whole",
       ordinal_ + 1, store_->address(), behind.objects.front().name));
+}
+
+absl::Status RemoteChain::CheckExpected() const {
+  if (ordinal_ >= expected_) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat(
+      "commit %d in %s is gone, and an index of commit %d is there: see "
+      "whether "
+      "somebody, or a lifecycle rule of the bucket, deleted it. Where the "
+      "machine that wrote it has its directory, that is whole",
+      ordinal_ + 1, store_->address(), expected_));
 }
 
 absl::Status RemoteChain::Append(RemoteCommit draft, const kv::Call& call) {

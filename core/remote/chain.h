@@ -6,6 +6,7 @@
 #ifndef CKPTREE_CORE_REMOTE_CHAIN_H_
 #define CKPTREE_CORE_REMOTE_CHAIN_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -48,6 +49,11 @@ class RemoteChain {
   using TakeFn =
       absl::FunctionRef<absl::Status(const schema::RemoteCommit& commit)>;
   absl::Status ReadOn(TakeFn take, const kv::Call& call);
+  // An index of that commit is there, so that the commit was: ReadOn() is
+  // kDataLoss where the chain ends before it.
+  void ExpectTo(std::uint64_t ordinal) {
+    expected_ = std::max(expected_, ordinal);
+  }
   // Goes on behind a commit that was seen in an earlier life; kDataLoss where
   // the chain has another one there, or none. REQUIRES: nothing was read yet.
   absl::Status GoOnFrom(std::uint64_t ordinal, const base::Digest& hash,
@@ -100,6 +106,7 @@ class RemoteChain {
   // True where nothing stands behind the end of the chain. kDataLoss: something
   // does, and what would be between them is gone.
   absl::StatusOr<bool> IsEnd(const kv::Call& call) const;
+  absl::Status CheckExpected() const;
   void Saw(schema::RemoteCommit commit, const base::Digest& hash);
   absl::Status Settled();  // What was asked for is there.
   void Fence(const schema::RemoteCommit& by);
@@ -114,6 +121,7 @@ class RemoteChain {
   std::uint64_t ceiling_ = 0;
   std::uint64_t era_ = 0;
   bool end_was_listed_ = false;
+  std::uint64_t expected_ = 0;  // That an index knows of.
   std::optional<Pending> pending_;
   absl::Status fenced_;
 };

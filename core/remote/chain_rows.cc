@@ -40,6 +40,7 @@ absl::StatusOr<std::optional<schema::RemoteIndex>> GoOnFromIndex(
   CKPTREE_ASSIGN_OR_RETURN(std::optional<schema::RemoteIndex> index,
                            FindRemoteIndex(store, uuid, call));
   if (!index.has_value()) return std::nullopt;
+  chain->ExpectTo(index->ordinal);
   const absl::Status known = chain->GoOnFrom(index->ordinal, index->hash, call);
   if (absl::IsDataLoss(known)) return std::nullopt;  // Of another chain.
   CKPTREE_RETURN_IF_ERROR(known);

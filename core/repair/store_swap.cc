@@ -194,6 +194,18 @@ absl::Status StoreSwap::ChangePlaces() {
                       std::string(status.message()), damaged, made()));
 }
 
+absl::Status StoreSwap::ReturnFilesOfOthers(const std::string& from) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                           kv::ListDirectory(options_, from));
+  for (const std::string& name : names) {
+    const std::string back = kv::Join(store_, name);
+    if (kv::IsOwnName(name) || Exists(back)) continue;
+    CKPTREE_RETURN_IF_ERROR(
+        kv::RenameFile(options_, kv::Join(from, name), back));
+  }
+  return kv::SyncDirectory(options_, store_);
+}
+
 absl::StatusOr<std::string> StoreSwap::PutAway() {
   const std::string parent = ParentOf(store_);
   CKPTREE_RETURN_IF_ERROR(kv::SyncDirectory(options_, parent));
@@ -202,6 +214,7 @@ absl::StatusOr<std::string> StoreSwap::PutAway() {
   std::string kept;
   for (const std::string_view name : {kDamagedName, kMadeName}) {
     if (!Exists(Name(name))) continue;
+    CKPTREE_RETURN_IF_ERROR(ReturnFilesOfOthers(Name(name)));
     kept = FreeName(store_);
     CKPTREE_RETURN_IF_ERROR(kv::RenameFile(options_, Name(name), kept));
   }

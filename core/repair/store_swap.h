@@ -21,7 +21,8 @@ namespace ckptree::internal {
 //   1. The new store is whole: DONE, durable.
 //   2. The two change places, in one step where the file system can do that;
 //      else the damaged store moves to `damaged` first.
-//   3. The damaged store moves to <store>.damaged, or <store>.damaged.2, ...
+//   3. Files of others go back into <store>; the damaged store moves to
+//      <store>.damaged, or <store>.damaged.2, ...
 //   4. The folder goes.
 //
 // Before step 2 the folder holds nothing that is needed. Which steps an
@@ -76,6 +77,8 @@ class StoreSwap {
 
   // Step 2.
   absl::Status ChangePlaces();
+  // What has no name of a store, as far as nothing stands there.
+  absl::Status ReturnFilesOfOthers(const std::string& from);
   // Steps 3 and 4.
   absl::StatusOr<std::string> PutAway();
   std::string Name(std::string_view name) const;

@@ -2,6 +2,7 @@
 
 #include "python/src/policy_functions.h"
 
+#include <string>
 #include <utility>
 
 #include "python/src/errors.h"
@@ -24,7 +25,17 @@ nb::tuple TupleOf(const PolicyStep& step) {
                         MetricsOf(step), step.healthy);
 }
 
+// A bool, of Python or of an array of one, or a number of steps or the like.
+// Nothing else: a function that lacks its return would say that steps go.
 bool Truth(nb::handle value) {
+  if (PyIndex_Check(value.ptr()) == 0 && !nb::hasattr(value, "dtype")) {
+    throw nb::type_error(
+        ("the function of a policy gave " +
+         std::string(nb::repr(value).c_str()).substr(0, 80) +
+         (value.is_none() ? ", as one without a return does," : "") +
+         " where True or False is asked for")
+            .c_str());
+  }
   const int truth = PyObject_IsTrue(value.ptr());
   if (truth < 0) throw nb::python_error();
   return truth != 0;

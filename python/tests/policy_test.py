@@ -275,6 +275,30 @@ def test_a_function_raises_with_its_own_type():
         )
 
 
+@pytest.mark.parametrize("answer", [None, "no", [], {}, float("nan")])
+def test_what_a_function_gives_is_true_or_false(tmp_path, answer):
+    steps = [PolicyStep(1), PolicyStep(2)]
+    for policy in (
+        ckptree.KeepIf(lambda step: answer),
+        ckptree.Custom(lambda steps: [answer] * len(steps)),
+    ):
+        with pytest.raises(TypeError, match="True or False"):
+            policy.decide(steps)
+    with pytest.raises(TypeError, match="True or False"):
+        decisions.SaveIf(lambda *_: answer).decide(PolicyStep(1))
+    for true in (True, 1, np.True_, np.int64(3), np.array(True)):
+        kept = ckptree.KeepIf(lambda step: true).decide(steps)
+        assert kept == [True, True]
+    # Nothing goes for want of an answer.
+    with ckptree.Store(tmp_path / "s") as store:
+        for step in range(4):
+            store.save(step, {"w": np.full(10, step)}).result()
+        store.set_policy(ckptree.KeepIf(lambda step: answer))
+        with pytest.raises(TypeError, match="True or False"):
+            store.apply_policy()
+        assert [info.step for info in store.steps()] == [0, 1, 2, 3]
+
+
 def save(store, *steps, **options):
     for step in steps:
         store.save(step, {"w": np.full(1000, step)}, **options).result(

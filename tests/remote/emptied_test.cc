@@ -3,6 +3,7 @@
 // Addresses of which less is there than was shipped: a share that is not
 // mounted, objects that were deleted, the name of another run.
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "ckptree/ckptree.h"
@@ -168,6 +170,28 @@ TEST_F(EmptiedTest, WithoutItsNoteADirectoryIsShippedAsANewOne) {
   fs::remove_all(Folder("run"));
   fs::remove(Disk("u1") + "/remote");
   Ship("u1", "run", 2, 2);
+}
+
+// An index knows of commits that somebody deleted: no open is older.
+TEST_F(EmptiedTest, TheNewestCommitsAreMissed) {
+  Ship("u1", "run", 1, 4);
+  std::vector<fs::path> commits = ObjectsOf(Folder("run"), "commit");
+  std::ranges::sort(commits);
+  ASSERT_GE(commits.size(), 6u);
+  for (std::size_t gone = 1; gone <= 4; ++gone) {
+    SCOPED_TRACE(gone);
+    fs::remove(commits[commits.size() - gone]);
+    const std::string what =
+        absl::StrFormat("commit %d in ", commits.size() - gone + 1);
+    for (const absl::Status& status :
+         {Store::Open("file://" + Folder("run"), ReadOnly()).status(),
+          Open("new", "run"), Open("new", "run", /*take_over=*/true)}) {
+      EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+      EXPECT_THAT(std::string(status.message()),
+                  AllOf(HasSubstr(what), HasSubstr("is gone")));
+    }
+    EXPECT_FALSE(fs::exists(Disk("new")));
+  }
 }
 
 TEST_F(EmptiedTest, TheNameOfAnotherRunBeginsNothing) {

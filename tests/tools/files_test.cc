@@ -205,6 +205,21 @@ TEST_F(FilesTest, WhatIsNoFileStaysWhatItIs) {
   EXPECT_THAT(waits.err, HasSubstr("p.safetensors is no regular file"));
 }
 
+// What an index does not name would be left out.
+TEST_F(FilesTest, AnIndexNamesAllThatIsInItsFiles) {
+  Write("two.safetensors",
+        Safetensors(R"({"s":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+                    R"("t":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+                    kEight));
+  const auto index = [this](const std::string& map) {
+    return Write("m.safetensors.index.json", "{\"weight_map\":{" + map + "}}");
+  };
+  Refused(index(R"("s":"two.safetensors")"), "does not name the array `t`");
+  const Result both =
+      Run({"ls", index(R"("s":"two.safetensors","t":"two.safetensors")")});
+  EXPECT_EQ(both.code, 0) << both.err;
+}
+
 TEST_F(FilesTest, LyingHeads) {
   const auto tensors = [this](const std::string& head, const char* text) {
     Refused(Write("x.safetensors", Safetensors(head, kEight)), text);

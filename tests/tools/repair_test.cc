@@ -276,6 +276,30 @@ TEST_F(RepairTest, ALinkToTheStoreStaysALink) {
   EXPECT_OK(Store::Open(scratch_ / "link", Quiet()));
 }
 
+// They are no part of what is damaged.
+TEST_F(RepairTest, FilesOfOthersStayWhereTheyAre) {
+  fs::create_directory(source_ + "/logs");
+  std::ofstream(source_ + "/logs/train.log") << "mine";
+  std::ofstream(source_ + "/config.yaml") << "mine";
+  fs::create_symlink("/nowhere", source_ + "/latest");
+  for (const auto& entry : fs::directory_iterator(source_ + "/journal")) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("a-") || name.starts_with("b-")) {
+      fs::remove(entry.path());
+    }
+  }
+  const Result result = Run({"repair", source_, "--yes"});
+  EXPECT_EQ(result.code, 1) << result.err;  // Not all can be told.
+  EXPECT_THAT(Siblings(), ElementsAre("source.damaged"));
+  EXPECT_EQ(fs::file_size(source_ + "/logs/train.log"), 4u);
+  EXPECT_EQ(fs::file_size(source_ + "/config.yaml"), 4u);
+  EXPECT_EQ(fs::read_symlink(source_ + "/latest"), "/nowhere");
+  for (const char* name : {"logs", "config.yaml", "latest"}) {
+    EXPECT_FALSE(fs::exists(fs::symlink_status(source_ + ".damaged/" + name)))
+        << name;
+  }
+}
+
 TEST_F(RepairTest, NothingCanBeKept) {
   for (const std::string folder : {"/db", "/journal"}) {
     for (const auto& entry : fs::directory_iterator(source_ + folder)) {

@@ -156,7 +156,12 @@ class PlainFile final : public ArrayFile {
               "%s: %s", Escape(path), std::string(named.message())));
         }
       }
-      if (!wanted.empty() && !wanted.contains(array.name)) continue;
+      if (!wanted.empty() && !wanted.contains(array.name)) {
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "%s does not name the array `%s` of %s: see whether it is the "
+            "index of that file",
+            Escape(this->path()), Escape(array.name), Escape(path)));
+      }
       ++found;
       array.part = files_.size();
       head_.arrays.push_back(std::move(array));
