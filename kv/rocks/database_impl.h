@@ -129,10 +129,12 @@ struct Database::Impl {
   // database_follow.cc: tells of it once; the next open for writing makes the
   // index anew.
   void NoteIndexDamage(std::string_view what);
-  // database_read.cc
+  // database_read.cc; `unanswered` is set where an object store that may have
+  // it gave no answer.
   absl::StatusOr<Value> Search(
       schema::Space space, std::string_view key,
-      absl::FunctionRef<bool(std::string_view value)> accept, bool spares);
+      absl::FunctionRef<bool(std::string_view value)> accept, bool spares,
+      bool* unanswered);
   // database_follow.cc: a block of `small`, where a record of the journal still
   // has it.
   std::optional<std::string> BlockInJournal(std::string_view key);

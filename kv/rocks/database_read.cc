@@ -305,7 +305,12 @@ std::optional<Value> Database::Impl::ValueInJournal(
 
 absl::StatusOr<Value> Database::Impl::Search(
     schema::Space space, std::string_view key,
-    absl::FunctionRef<bool(std::string_view value)> accept, bool spares) {
+    absl::FunctionRef<bool(std::string_view value)> accept, bool spares,
+    bool* unanswered) {
+  const auto note = [unanswered](const absl::Status& status) {
+    *unanswered |=
+        !status.ok() && !absl::IsNotFound(status) && !absl::IsDataLoss(status);
+  };
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> reading, Reading());
   auto value = std::make_unique<Value::Impl>();
   if (FarTables* const far = FarOf(space, key)) {
@@ -317,6 +322,7 @@ absl::StatusOr<Value> Database::Impl::Search(
       value->found = *std::move(fetched);
       return Value(std::move(value));
     }
+    note(fetched.status());
     if (AllFar()) return fetched.status();
   }
   // The journal may still have what a small save wrote.
@@ -329,6 +335,7 @@ absl::StatusOr<Value> Database::Impl::Search(
   if (!found.ok() && spares && spare_tables != nullptr &&
       space == schema::Space::kChunks) {
     absl::StatusOr<std::string> spare = spare_tables->Get(key);
+    note(spare.status());
     if (spare.ok() && accept(*spare)) found = std::move(spare);
   }
   CKPTREE_ASSIGN_OR_RETURN(value->found, std::move(found));
@@ -338,9 +345,11 @@ absl::StatusOr<Value> Database::Impl::Search(
 absl::StatusOr<Value> Database::Search(
     schema::Space space, std::string_view key,
     absl::FunctionRef<bool(std::string_view value)> accept, bool spares) const {
-  absl::StatusOr<Value> found = impl_->Search(space, key, accept, spares);
+  bool unanswered = false;
+  absl::StatusOr<Value> found =
+      impl_->Search(space, key, accept, spares, &unanswered);
   // An object store that does not answer, or was not asked, may have it.
-  const bool asked = spares || impl_->spare_tables == nullptr;
+  const bool asked = !unanswered && (spares || impl_->spare_tables == nullptr);
   if (asked &&
       (absl::IsNotFound(found.status()) || absl::IsDataLoss(found.status()))) {
     impl_->lost_blocks->Add(space, key);

@@ -52,6 +52,20 @@ bool IsNameOfStep(std::string_view name) {
          });
 }
 
+// As RocksDB calls its files, and the journal its own.
+bool IsNameInside(std::string_view name) {
+  for (const std::string_view whole :
+       {"CURRENT", "IDENTITY", "LOCK", "tip", "reserve", "rebuild"}) {
+    if (name == whole) return true;
+  }
+  for (const std::string_view begins :
+       {"MANIFEST-", "OPTIONS-", "LOG", "a-", "b-", "rows-"}) {
+    if (name.starts_with(begins)) return true;
+  }
+  return name.ends_with(".sst") || name.ends_with(".log") ||
+         name.ends_with(".dbtmp") || name.ends_with(".tmp");
+}
+
 absl::Status IsOfOthers(const std::string& directory, std::string_view name) {
   return absl::InvalidArgumentError(absl::StrFormat(
       "%s has '%s', which no store made, and a store has one of that name: "
@@ -59,9 +73,8 @@ absl::Status IsOfOthers(const std::string& directory, std::string_view name) {
       directory, name, directory));
 }
 
-// Beside files of others, what has a name of ours and would be written over or
-// removed may be one of theirs: kInvalidArgument where it is. Whether the mark
-// is gone.
+// What has a name of ours and would be written over or removed may be of
+// others: kInvalidArgument where it is. Whether the mark is gone.
 absl::StatusOr<bool> CheckOurs(const Options& options,
                                const std::string& directory) {
   struct File {
@@ -83,6 +96,13 @@ absl::StatusOr<bool> CheckOurs(const Options& options,
       return IsOfOthers(directory, file.name);
     }
     if (file.name == kCreatingName) gone = false;
+  }
+  for (const std::string_view folder : {kDbName, kJournalName}) {
+    const absl::StatusOr<std::vector<std::string>> names =
+        ListDirectory(options, Join(directory, folder));
+    if (names.ok() && !std::ranges::all_of(*names, IsNameInside)) {
+      return IsOfOthers(directory, folder);
+    }
   }
   // Of a fetch that was killed.
   CKPTREE_ASSIGN_OR_RETURN(const StoreDirectory fetched,
@@ -116,7 +136,7 @@ absl::Status MayCreate(const Options& options, const std::string& directory) {
     }
     if (IsOwnName(name)) return IsOfOthers(directory, name);
   }
-  if (!found.foreign.empty()) {
+  if (found.exists) {
     CKPTREE_ASSIGN_OR_RETURN(const bool gone, CheckOurs(options, directory));
     // A creation by another process has just ended.
     if (found.creating && gone) return exists;

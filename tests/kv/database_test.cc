@@ -333,6 +333,10 @@ TEST_F(DatabaseTest, RefusesPlacesThatAreNotForIt) {
                                  HasSubstr("'CREATING', which no store made")));
   EXPECT_TRUE(std::filesystem::exists(Store() + "/db/mine"));
   std::ofstream(Store() + "/CREATING") << "not fin";
+  EXPECT_THAT(Create(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                 HasSubstr("'db', which no store made")));
+  EXPECT_TRUE(std::filesystem::exists(Store() + "/db/mine"));
+  std::filesystem::rename(Store() + "/db/mine", Store() + "/db/000001.log");
   { ASSERT_OK_AND_ASSIGN(const auto database, Create()); }
   EXPECT_THAT(Create(), StatusIs(absl::StatusCode::kAlreadyExists));
   EXPECT_OK(Open());
@@ -362,11 +366,11 @@ TEST_F(DatabaseTest, IsNotMadeWhereOthersHaveNamesOfIt) {
                           {"CREATING", true, false},
                           {"HEAD", true, false},
                           {"remote", true, false},
-                          {"LOCK", false, true},
-                          {"remote", false, true},
+                          {"LOCK", false, false},
+                          {"remote", false, false},
                           {"remote.tmp", false, true},
                           {"CREATING", false, true},
-                          {"store.fetching", true, true}}) {
+                          {"store.fetching", true, false}}) {
     SCOPED_TRACE(one.name);
     fs::remove_all(Store());
     fs::create_directory(Store());

@@ -85,6 +85,25 @@ class ImportFoldersTest : public CommandRunner {
   const std::string store_, runs_;
 };
 
+// Beside files of others, too, a store that got nothing goes.
+TEST_F(ImportFoldersTest, NoEmptyStoreIsLeftBesideFilesOfOthers) {
+  fs::create_directories(runs_ + "/checkpoint-6");
+  fs::create_directories(store_);
+  std::ofstream(store_ + "/config.yaml") << "mine";
+  const std::string broken = scratch_ / "x.safetensors";
+  std::ofstream(broken) << "x";
+  for (const std::string& from : {runs_, broken}) {
+    const Result result = Run({"-C", store_, "import", from, "--step", "1"});
+    EXPECT_EQ(result.code, 2) << result.out << result.err;
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(store_)) {
+      names.push_back(entry.path().filename());
+    }
+    EXPECT_EQ(names, std::vector<std::string>{"config.yaml"});
+  }
+  EXPECT_EQ(fs::file_size(store_ + "/config.yaml"), 4u);
+}
+
 TEST_F(ImportFoldersTest, NoStepIsLeftOut) {
   Write("runs/checkpoint-5/model.safetensors", kOne);
   const std::string other = runs_ + "/checkpoint-6";
