@@ -141,6 +141,8 @@ class Replicator {
   absl::StatusOr<bool> MayFetch(const kv::Call& call);
   // Of a directory without a store: takes over, and makes it there.
   absl::Status FetchAll(const std::string& directory);
+  // The directory is locked. `took_over`: the next open here is to know it.
+  absl::Status FetchLocked(const std::string& directory, bool* took_over);
   absl::Status FetchInto(const std::string& directory);
   absl::StatusOr<std::optional<schema::RemoteStore>> FindStore(
       const kv::Call& call);

@@ -24,6 +24,7 @@
 #include "core/remote/remote_objects.h"
 #include "core/remote/replicator.h"
 #include "kv/conditional_put.h"
+#include "kv/file_system.h"
 #include "kv/store_creation.h"
 #include "kv/store_directory.h"
 #include "kv/store_lock.h"
@@ -128,27 +129,37 @@ absl::StatusOr<bool> Replicator::MayFetch(const kv::Call& call) {
 // several processes that open it one fetches, and nobody who waited takes over
 // by what was so before.
 absl::Status Replicator::FetchAll(const std::string& directory) {
-  const auto is_there = [&directory] {
-    std::error_code error;
-    return std::filesystem::exists(directory, error);
-  };
-  if (!is_there()) {
-    // What is refused leaves no directory.
-    const absl::Status may = MayFetch(kv::Call::Within(kOpenTime)).status();
-    if (!may.ok() && !is_there()) return may;
+  std::error_code error;
+  const bool was_there = std::filesystem::exists(directory, error);
+  auto lock = kv::LockForCreation(kv_options_, directory);
+  if (absl::IsNotFound(lock.status()) && !was_there) {
+    // Who was waited for was refused, and took it away.
+    lock = kv::LockForCreation(kv_options_, directory);
   }
-  chain_.reset();
-  const auto told_of_room = [this](const absl::Status& status) {
-    if (!absl::IsResourceExhausted(status)) return status;
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "%s; an empty directory fetches all of %s first, also with local_keep: "
-        "give it a larger disk, or read the store by its address",
-        status.message(), store_->address()));
-  };
-  const auto lock = kv::LockForCreation(kv_options_, directory);
   // Who was waited for has fetched it.
   if (absl::IsAlreadyExists(lock.status())) return absl::OkStatus();
-  CKPTREE_RETURN_IF_ERROR(told_of_room(lock.status()));
+  bool took_over = false;
+  absl::Status fetched = lock.status();
+  if (fetched.ok()) fetched = FetchLocked(directory, &took_over);
+  if (absl::IsResourceExhausted(fetched)) {
+    fetched = absl::ResourceExhaustedError(absl::StrFormat(
+        "%s; an empty directory fetches all of %s first, also with local_keep: "
+        "give it a larger disk, or read the store by its address",
+        fetched.message(), store_->address()));
+  }
+  if (!fetched.ok() && lock.ok() && !took_over && !was_there) {
+    // What is refused leaves no directory. The lock's file goes last.
+    for (const std::string& name :
+         {std::string(kv::kRemoteName), std::string(kv::kLockName)}) {
+      kv::RemoveFile(kv_options_, kv::Join(directory, name)).IgnoreError();
+    }
+    std::filesystem::remove(directory, error);
+  }
+  return fetched;
+}
+
+absl::Status Replicator::FetchLocked(const std::string& directory,
+                                     bool* took_over) {
   CKPTREE_ASSIGN_OR_RETURN(const LocalNote before,
                            ReadLocalNote(kv_options_, directory));
   note_.local = before.fenced.empty() ? before.local : kv::NewWriteId();
@@ -160,16 +171,18 @@ absl::Status Replicator::FetchAll(const std::string& directory) {
   }
   CKPTREE_RETURN_IF_ERROR(kv::ProveConditionalPut(*store_, HexOf(uuid_), call));
   // By it the next open here knows a takeover that was killed for its own.
-  CKPTREE_RETURN_IF_ERROR(
-      told_of_room(WriteLocalNote(kv_options_, directory, note_)));
+  CKPTREE_RETURN_IF_ERROR(WriteLocalNote(kv_options_, directory, note_));
   const auto draft = [&]() -> absl::StatusOr<RemoteCommit> {
     CKPTREE_RETURN_IF_ERROR(chain_->ReadOn(
         [](const RemoteCommit&) { return absl::OkStatus(); }, call));
     CKPTREE_RETURN_IF_ERROR(CheckUnused(call));
     return Draft(RemoteCommit::Shape::kOpen);
   };
-  CKPTREE_RETURN_IF_ERROR(AskOpen(draft, call));
-  return told_of_room(FetchInto(directory));
+  const absl::Status opened = AskOpen(draft, call);
+  // Where nobody knows, it may have been.
+  *took_over = !absl::IsFailedPrecondition(opened);
+  CKPTREE_RETURN_IF_ERROR(opened);
+  return FetchInto(directory);
 }
 
 // The directory is locked, and has the note.

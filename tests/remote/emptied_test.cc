@@ -177,8 +177,8 @@ TEST_F(EmptiedTest, TheNewestCommitsAreMissed) {
   Ship("u1", "run", 1, 4);
   std::vector<fs::path> commits = ObjectsOf(Folder("run"), "commit");
   std::ranges::sort(commits);
-  ASSERT_GE(commits.size(), 6u);
-  for (std::size_t gone = 1; gone <= 4; ++gone) {
+  ASSERT_GE(commits.size(), 3u);
+  for (std::size_t gone = 1; gone < commits.size(); ++gone) {
     SCOPED_TRACE(gone);
     fs::remove(commits[commits.size() - gone]);
     const std::string what =
