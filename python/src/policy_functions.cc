@@ -29,12 +29,13 @@ nb::tuple TupleOf(const PolicyStep& step) {
 // Nothing else: a function that lacks its return would say that steps go.
 bool Truth(nb::handle value) {
   if (PyIndex_Check(value.ptr()) == 0 && !nb::hasattr(value, "dtype")) {
-    throw nb::type_error(
-        ("the function of a policy gave " +
-         std::string(nb::repr(value).c_str()).substr(0, 80) +
-         (value.is_none() ? ", as one without a return does," : "") +
-         " where True or False is asked for")
-            .c_str());
+    const std::string text =
+        "the function of a policy gave " +
+        std::string(nb::repr(value).c_str()).substr(0, 80) +
+        (value.is_none() ? ", as one without a return does," : "") +
+        " where True or False is asked for";
+    PyErr_SetString(PyExc_TypeError, text.c_str());
+    throw nb::python_error();
   }
   const int truth = PyObject_IsTrue(value.ptr());
   if (truth < 0) throw nb::python_error();

@@ -231,3 +231,29 @@ def test_metrics_that_a_store_cannot_order_by(tmp_path):
         assert saver.metrics(1) == odd
     with ckptree.open(tmp_path / "run") as store:
         assert store.step_info(1).metrics == {"ok": 4}
+
+
+def test_a_save_that_was_refused_has_no_metrics(tmp_path):
+    options = ocp.CheckpointManagerOptions(
+        max_to_keep=2,
+        best_fn=lambda metrics: metrics["m"],
+        best_mode="max",
+        enable_async_checkpointing=False,
+    )
+    state = {"a": np.arange(5)}
+    with ocp.CheckpointManager(tmp_path / "s", options=options) as manager:
+
+        def save(step, value, state=state):
+            manager.save(
+                step, args=ocp.args.StandardSave(state), metrics={"m": value}
+            )
+
+        save(0, 5.0)
+        save(1, 4.0)
+        with pytest.raises(Exception, match="leaf"):
+            save(2, 100.0, {"a": object()})
+        with ckptree.Store(tmp_path / "s") as store:
+            store.save(2, {"default": state}, metrics={"m": 1.0}).result()
+        save(3, 6.0)
+        assert manager.all_steps() == [0, 3]
+        assert manager.best_step() == 3

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import logging
 import math
 import weakref
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple
 
 import numpy as np
 
@@ -107,6 +108,21 @@ class StepMetrics:
         except (TypeError, ValueError):
             return {}
         return ordered_metrics(metrics)
+
+    @contextlib.contextmanager
+    def putting(self, step: int) -> Iterator[None]:
+        """Around put() and the save: one that is refused leaves what was known
+        of the step that it would have overwritten."""
+        known = self._knowledge
+        before = known.steps.get(step)
+        try:
+            yield
+        except BaseException:
+            known.steps.pop(step, None)
+            if before is not None:
+                known.steps[step] = before
+            known.seen = None
+            raise
 
     def told(self, metrics: Any) -> Any:
         """What other processes can be told of them; None: nothing."""

@@ -342,8 +342,8 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         told = agreement.on(made, said, lambda says: says[0])
         if not agreement.is_primary:
             given = told
-        stored = self._metrics.put(step, made, given)
-        with self._told(step):
+        with self._metrics.putting(step), self._told(step):
+            stored = self._metrics.put(step, made, given)
             manager.save(
                 step,
                 _items.states(made),
