@@ -162,12 +162,6 @@ class Holding(Closing):
 
     def _release(self, *, waits: bool = True) -> None:
         """`waits`: for saves in flight, where others hold the engine, too."""
-        if _engine.in_function() and not self._engine.closed:
-            # Before anything is touched. Saves may wait for the function.
-            raise StateError(
-                "a function that the engine calls closes no store: close it "
-                "when the function has returned"
-            )
         open_stores.discard(self)
         with lock_of(""):
             engine, shared = self._engine, self._shared
@@ -179,9 +173,10 @@ class Holding(Closing):
                 self._engine = cast(_engine.Store, closed)
         try:
             last = _close(engine, shared, managed)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, StateError):
             if shared is not None and not engine.closed:
-                # It is as open as before.
+                # It is as open as before: it was interrupted, or is asked by
+                # a function that the engine calls.
                 self._engine, self._shared = engine, shared
                 self._managed = managed
                 open_stores.add(self)
