@@ -9,6 +9,8 @@ import sys
 import threading
 from collections.abc import Callable
 
+from ckptree import _engine
+from ckptree.errors import StateError
 from ckptree.hints import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -34,6 +36,16 @@ class Closing:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def refuse_in_function() -> None:
+    """StateError in a function that the engine calls: who closes waits for
+    saves, which may wait for it. To be asked before anything is let go of."""
+    if _engine.in_function():
+        raise StateError(
+            "a function that the engine calls closes no store: close it when "
+            "the function has returned"
+        )
 
 
 class Interrupt:

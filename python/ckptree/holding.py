@@ -9,8 +9,12 @@ from functools import partial
 
 from ckptree import _engine
 from ckptree.arguments import checked
-from ckptree.closing import Closing, Interrupt, close_behind
-from ckptree.errors import StateError
+from ckptree.closing import (
+    Closing,
+    Interrupt,
+    close_behind,
+    refuse_in_function,
+)
 from ckptree.handle import follow, with_one_more
 from ckptree.hints import TYPE_CHECKING, cast
 from ckptree.progress import showing
@@ -36,6 +40,7 @@ class Holding(Closing):
     _engine: Engine
     _managed: Manager | None  # Of its manager.
     _shared: Shared | None  # Where it writes.
+    _holder: object  # What it is counted by there.
     _ranks: Ranks | None
     _is_spread: bool
 
@@ -161,7 +166,13 @@ class Holding(Closing):
         self._release()
 
     def _release(self, *, waits: bool = True) -> None:
-        """`waits`: for saves in flight, where others hold the engine, too."""
+        """`waits`: for saves in flight, where others hold the engine, too.
+        StateError in a function that the engine calls: it is as before."""
+        if _engine.in_function():
+            if self._engine.closed:
+                return  # Nor does it wait for a thread that is closing it.
+            if not self._engine.forked:
+                refuse_in_function()
         open_stores.discard(self)
         with lock_of(""):
             engine, shared = self._engine, self._shared
@@ -172,11 +183,12 @@ class Holding(Closing):
                 closed = Closed(engine.directory, shared, managed)
                 self._engine = cast(_engine.Store, closed)
         try:
-            last = _close(engine, shared, managed)
-        except (KeyboardInterrupt, StateError):
-            if shared is not None and not engine.closed:
-                # It is as open as before: it was interrupted, or is asked by
-                # a function that the engine calls.
+            last = _close(engine, shared, managed, self._holder)
+        except KeyboardInterrupt:
+            # One that is counted no more is closed, also where it was
+            # interrupted: others hold the engine.
+            counted = shared is not None and self._holder in shared.users
+            if counted and not engine.closed:  # It is as open as before.
                 self._engine, self._shared = engine, shared
                 self._managed = managed
                 open_stores.add(self)
@@ -184,6 +196,13 @@ class Holding(Closing):
         # A manager has waited for its own saves.
         if waits and not last and managed is None and not engine.closed:
             engine.flush(None)
+
+    def _give_up(self) -> None:
+        """Lets go of what something failed for that was to hold it."""
+        if _engine.in_function():
+            self._close_behind()
+        else:
+            self._release(waits=False)
 
     def __del__(self) -> None:
         # There is none where opening failed.
@@ -217,13 +236,15 @@ class Holding(Closing):
         if shared is not None:
             closed = Closed(engine.directory, shared, managed)
             self._engine = cast(_engine.Store, closed)
-        close_behind(lambda: _close(engine, shared, managed))
+        holder = self._holder
+        close_behind(lambda: _close(engine, shared, managed, holder))
 
 
 def _close(
     engine: Engine,
     shared: Shared | None,
     managed: Manager | None,
+    holder: object,
 ) -> bool:
     """Closes a manager, and lets go of its engine, whatever that has failed;
     not where it was interrupted. Whether the engine was closed."""
@@ -235,7 +256,7 @@ def _close(
             failed = error
     if shared is None:
         engine.close()
-    last = shared is None or shared.release()
+    last = shared is None or shared.release(holder)
     if failed is not None:
         raise failed
     return last

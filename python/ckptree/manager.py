@@ -243,7 +243,7 @@ class CheckpointManager(ManagerReading, Closing):
             with while_opening():
                 self._engine = _engine.manage(store._live(), options)
         except BaseException:
-            store._release(waits=False)
+            store._give_up()
             raise
         store._managed = self._engine
         self._store = store

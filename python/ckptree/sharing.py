@@ -27,9 +27,12 @@ class Shared:
         engine: _engine.Store,
         options: Mapping[str, Any],
         ranks: object,
+        holder: object,
     ) -> None:
         self.engine = engine
-        self.users = 1
+        # One of each store and manager, in one step there or gone: who was
+        # interrupted knows which.
+        self.users = {holder}
         # On their way; some of them may be done.
         self.saves: list[_engine.SaveHandle] = []
         self.noting = threading.Lock()  # While one more is put there.
@@ -74,18 +77,18 @@ class Shared:
             return error
         return None
 
-    def release(self) -> bool:
+    def release(self, holder: object) -> bool:
         """One holder less. The last one closes it: True."""
         with lock_of(self._key):
-            if self.users > 1:
-                self.users -= 1
+            if self.users != {holder}:
+                self.users.discard(holder)
                 return False
             try:
                 self.engine.close()
             finally:
                 # Else it was interrupted, and is as open as before.
                 if self.engine.closed:
-                    self.users -= 1
+                    self.users.clear()
                     self.saves = []
                     if _open.get(self._key) is self:
                         del _open[self._key]
@@ -138,11 +141,12 @@ def share(
     options: Mapping[str, Any],
     defaults: Mapping[str, Any],
     opened: Callable[[], _engine.Store],
-    ranks: object = None,
+    ranks: object,
+    holder: object,
 ) -> Shared:
-    """The engine of this process for a directory; what `opened` returns where
-    there is none. AlreadyExistsError: there is, and `create` wants a new
-    store."""
+    """The engine of this process for a directory, which `holder` releases; what
+    `opened` returns where there is none. AlreadyExistsError: there is, and
+    `create` wants a new store."""
     key = os.path.realpath(directory)
     gone: Error | None = None
     try:
@@ -156,9 +160,9 @@ def share(
                 if create:
                     raise AlreadyExistsError(f"{directory} is there, and open")
                 found.check(options, defaults, ranks)
-                found.users += 1
+                found.users.add(holder)
                 return found
-            made = Shared(key, opened(), in_effect(options), ranks)
+            made = Shared(key, opened(), in_effect(options), ranks, holder)
             _open[key] = made
             return made
     finally:

@@ -208,12 +208,19 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
         self._is_spread = ranks is not None and ranks.world > 1
         self._managed = None
         self._shared = None
+        self._holder = object()
         try:
             if mode == "read":
                 self._engine = opened()
             else:
                 self._shared = share(
-                    directory, mode == "create", options, OPEN, opened, ranks
+                    directory,
+                    mode == "create",
+                    options,
+                    OPEN,
+                    opened,
+                    ranks,
+                    self._holder,
                 )
                 self._engine = self._shared.engine
         except BaseException:
@@ -224,7 +231,7 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
             # Handlers of logging may do anything: no lock is held here.
             _engine.deliver_opened()
         except BaseException:
-            self.close()
+            self._give_up()
             raise
 
     @classmethod

@@ -291,6 +291,61 @@ def test_each_is_told_of_its_own_failures(path):
     assert wrong.closed and elsewhere(path) == "[1, 2]\n"
 
 
+def test_a_manager_whose_save_failed_is_closed_by_a_close_that_says_so(path):
+    """A second close() took the engine away from whoever else had it."""
+    store = ckptree.Store(path)
+    store.save(1, STATE).result(timeout=60)
+    raised = []
+    for _ in range(20):  # Until the pin came before the commit.
+        manager = CheckpointManager(path)
+        manager.save(1, BIG, overwrite=True)
+        store.pin(1)
+        try:
+            manager.close()
+        except ckptree.StateError as error:
+            raised.append(str(error))
+            break
+        store.unpin(1)
+    assert "pinned" in raised[0]
+    assert manager.closed and not store.closed
+    manager.close()
+    store.save(2, STATE).result(timeout=60)
+    assert list(store) == [1, 2]
+    store.close()
+    assert elsewhere(path) == "[1, 2]\n"
+
+
+@pytest.mark.parametrize("who", ["manager", "store"])
+def test_a_close_in_a_function_lets_go_of_nothing(path, who):
+    refused = []
+
+    def loss(metrics):
+        if ckptree._engine.in_function() and not refused:
+            with pytest.raises(ckptree.StateError) as raised:
+                asked.close()
+            refused.append(str(raised.value))
+        return metrics["loss"]
+
+    manager = CheckpointManager(
+        path, max_to_keep=2, best_fn=loss, best_mode="min"
+    )
+    store = ckptree.Store(path)
+    asked, other = (
+        (manager, store) if who == "manager" else (store, manager)
+    )
+    for step in range(4):
+        save(manager, step, metrics={"loss": float(step)})
+    assert "closes no store" in refused[0]
+    other.close()
+    assert not asked.closed
+    if who == "manager":
+        save(manager, 9, metrics={"loss": 0.0})
+    else:
+        store.save(9, STATE).result(timeout=60)
+    asked.close()
+    assert asked.closed and elsewhere(path).endswith(" 9]\n")
+
+
 def test_failures_of_a_store_are_not_the_managers(path):
     store = ckptree.Store(path)
     manager = CheckpointManager(path)

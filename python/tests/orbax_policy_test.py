@@ -276,3 +276,24 @@ def test_the_same_lists_after_each_of_100_saves(name, tmp_path):
         ]
     assert one == other
     assert len({tuple(steps) for _, steps, _, _ in one}) > 10
+
+
+def test_a_close_in_a_function_of_the_policy_lets_go_of_nothing(tmp_path):
+    ocp, refused = ckptree.orbax, []
+
+    def best(metrics):
+        if ckptree._engine.in_function() and not refused:
+            with pytest.raises(ckptree.StateError, match="closes no store"):
+                manager.close()
+            refused.append(True)
+        return metrics["m"]
+
+    options = ocp.CheckpointManagerOptions(max_to_keep=2, best_fn=best)
+    manager = ocp.CheckpointManager(tmp_path / "run", options=options)
+    for step in range(4):
+        args = ocp.args.StandardSave({"a": np.arange(step)})
+        manager.save(step, args=args, metrics={"m": float(step)})
+    manager.wait_until_finished()
+    assert refused and manager.all_steps() == [2, 3]
+    manager.close()
+    ckptree.Store(tmp_path / "run").close()

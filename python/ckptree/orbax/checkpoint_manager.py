@@ -11,7 +11,7 @@ import pathlib
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 
 import ckptree
-from ckptree.closing import Closing
+from ckptree.closing import Closing, refuse_in_function
 from ckptree.errors import AlreadyExistsError, Error, NotFoundError
 from ckptree.orbax import _composite_handler, _items, _processes, multihost
 from ckptree.orbax._agreement import Agreement
@@ -581,7 +581,10 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
             found.reload()
 
     def close(self) -> None:
-        """Waits for saves in flight and closes; raises what failed, once."""
+        """Waits for saves in flight and closes; raises what failed, once.
+        StateError in a function of its policy: it is as before."""
+        if self._engines.current is not None:
+            refuse_in_function()
         try:
             self._items.table.close()
         finally:
