@@ -393,7 +393,10 @@ def test_threads_save_the_same_steps(path):
             except ckptree.AlreadyExistsError as error:
                 told.append(error)
     assert managers[0].all_steps() == list(range(20))
-    assert len(won) == 20 + len(told)
+    # A save may fail in its own call, too: then it is not among the won.
+    assert 20 <= len(won) <= 20 + len(told)
+    failed = managers[0]._store.counters().saves_failed
+    assert len(won) - 20 <= failed <= len(told)
     for step in range(20):
         found = managers[1].restore(step)["w"]
         assert np.array_equal(found, STATE["w"])
