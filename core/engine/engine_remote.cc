@@ -139,7 +139,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Started(
     const kv::Options& kv_options) {
   absl::Status started = engine->Start(std::move(database), kv_options);
   if (started.ok()) return engine;
-  // Which says that the store was moved.
+  // What closing says of a store that is not there any more is no news.
   if (MadeRoom(started)) engine->Close().IgnoreError();
   return started;
 }

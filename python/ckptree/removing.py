@@ -11,9 +11,10 @@ from ckptree import _engine
 def remove_store(
     directory: str | os.PathLike[str], most_steps: int = 0
 ) -> None:
-    """Removes it and its directory, in one step for whoever looks.
+    """Removes it and its directory, in one step for whoever looks. Files of
+    others stay, and the directory with them.
 
-    StateError: it has more steps than `most_steps` over all branches, one of
-    them is pinned or tagged, or there are files of others. UnavailableError: it
-    is open for writing. NotFoundError: there is none. It is as before then."""
+    StateError: it has more steps than `most_steps` over all branches, or one of
+    them is pinned or tagged. UnavailableError: it is open for writing.
+    NotFoundError: there is none. It is as before then."""
     _engine.remove_store(os.fspath(directory), most_steps)
