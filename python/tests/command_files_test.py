@@ -406,7 +406,7 @@ def test_what_python_lacks_is_named(tmp_path):
     nothing = {**os.environ, "CKPTREE_PYTHON": str(tmp_path / "nothing")}
     for words in (["ls", path], ["-C", store, "import", path]):
         said = through_python(*words, code=2, environment=nothing)
-        assert "pip install ckptree torch safetensors" in said
+        assert "with torch and safetensors: install them for" in said
     bare = tmp_path / "bare"
     bare.write_text(
         "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'torch'\" >&2\n"
@@ -416,7 +416,7 @@ def test_what_python_lacks_is_named(tmp_path):
     lacking = {**os.environ, "CKPTREE_PYTHON": str(bare)}
     said = through_python("ls", path, code=2, environment=lacking)
     assert "No module named 'torch'" in said
-    assert "pip install ckptree torch safetensors" in said
+    assert "with torch and safetensors: install them for" in said
     assert not store.exists()
 
 
