@@ -255,6 +255,23 @@ def test_an_export_that_fails_leaves_the_folder_as_it_was(tmp_path):
     assert ours.export_orbax(source, tmp_path / "there") == [1, 2]
 
 
+def test_an_export_that_fails_leaves_what_others_put_there(tmp_path):
+    source = with_steps(tmp_path / "s", GOOD, GOOD)
+    out = tmp_path / "o"
+
+    def stop(done, of):
+        (out / "others").mkdir(exist_ok=True)
+        (out / "others" / "notes").write_text("mine")
+        (out / "config.yaml").write_text("mine")
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ours.export_orbax(source, out, progress=stop)
+    assert sorted(p.name for p in out.iterdir()) == ["config.yaml", "others"]
+    assert (out / "others" / "notes").read_text() == "mine"
+
+
 def test_skip_of_the_program(tmp_path, capfd):
     from ckptree.orbax.__main__ import main
 

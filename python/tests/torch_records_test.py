@@ -218,6 +218,25 @@ def test_a_copy_of_a_tensor_whose_elements_share_memory(store, saved):
         import_checkpoint(store, saved, step=2)
 
 
+def test_a_sparse_tensor_whose_elements_share_memory(store, saved):
+    """Its parts are in a tuple within the arguments."""
+    count = 2**26
+    places = torch.zeros(1, 1, dtype=torch.int64).expand(1, count)
+    values = torch.ones(1).expand(count)
+    torch.save(
+        {
+            "w": torch.sparse_coo_tensor(
+                places, values, (5,), check_invariants=False
+            )
+        },
+        saved,
+    )
+    assert saved.stat().st_size < 5000
+    with pytest.raises(ckptree.UnsupportedError, match="share memory"):
+        import_checkpoint(store, saved)
+    assert len(store) == 0
+
+
 class Copied:
     def __init__(self, tensor):
         self.tensor = tensor

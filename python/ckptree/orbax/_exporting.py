@@ -61,8 +61,7 @@ def _export(
     root = pathlib.Path(local_path(destination)).absolute()
     source = local_path(source)
     ocp = _transfer._orbax()
-    if root.exists() and any(root.iterdir()):
-        raise ValueError(f"{root} is not empty: choose another directory")
+    _check_empty(root)
     with ckptree.open(source) as store:
         wanted = (
             [info.step for info in store.steps()]
@@ -78,6 +77,8 @@ def _export(
         options = ocp.CheckpointManagerOptions(
             enable_async_checkpointing=False, best_fn=lambda metrics: 0.0
         )
+        # All steps were looked at since: others may have come.
+        _check_empty(root)
         with _all_or_nothing(root), ocp.CheckpointManager(
             root, options=options, metadata=store.metadata()
         ) as manager:
@@ -90,6 +91,11 @@ def _export(
     return sorted(wanted)
 
 
+def _check_empty(root: pathlib.Path) -> None:
+    if root.exists() and any(root.iterdir()):
+        raise ValueError(f"{root} is not empty: choose another directory")
+
+
 @contextlib.contextmanager
 def _all_or_nothing(root: pathlib.Path) -> Iterator[None]:
     """Removes what an export that fails has written, as well as the folders
@@ -100,10 +106,11 @@ def _all_or_nothing(root: pathlib.Path) -> Iterator[None]:
     except BaseException:
         with contextlib.suppress(OSError):
             for child in root.iterdir():
-                if child.is_dir():
+                # Steps, and what becomes one. Others may have come since.
+                if child.name.partition(".")[0].isdecimal():
                     shutil.rmtree(child, ignore_errors=True)
-                else:
-                    child.unlink()
+                elif child.name == "metadata":
+                    shutil.rmtree(child, ignore_errors=True)
             for folder in lacking:
                 folder.rmdir()
         raise

@@ -161,6 +161,21 @@ class _Name(str):
 # All else: what is in it does not matter.
 _OTHER, _VAST, _BYTES = object(), object(), object()
 
+
+def _holds_vast(value: Any) -> bool:
+    """Also within tuples, as a sparse tensor has its parts. Each is looked at
+    once: a pickle may have one many times."""
+    seen: set[int] = set()
+    left = [value]
+    while left:
+        one = left.pop()
+        if one is _VAST:
+            return True
+        if isinstance(one, tuple) and id(one) not in seen:
+            seen.add(id(one))
+            left.extend(one)
+    return False
+
 _REBUILD = "torch._utils._rebuild_"
 # What makes no more than it is given.
 _CALLED = frozenset(
@@ -278,7 +293,7 @@ class _Pickle:
         if name.startswith(f"{_REBUILD}tensor"):
             return self._tensor(*arguments)
         if name.startswith(_REBUILD):
-            if arguments and arguments[0] is _VAST:
+            if _holds_vast(arguments):
                 raise _refused(name, "a tensor whose elements share memory")
         elif name == "builtins.bytearray":
             if arguments not in ((), (_BYTES,)):
