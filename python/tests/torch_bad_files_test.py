@@ -190,6 +190,20 @@ def test_a_shell_is_told_and_nothing_is_left(tmp_path, capfd):
         if name != "b":
             assert not new.exists()
     assert not os.path.exists(harm)
+    # A folder that was there is as it was, with files of others in it, too.
+    there = tmp_path / "there"
+    there.mkdir()
+    for names in ([], ["config.yaml"]):
+        for name in names:
+            (there / name).write_text("mine")
+        assert main(["import", str(tmp_path / "c-1.pt"), str(there)]) == 1
+        assert [p.name for p in there.iterdir()] == names
+    assert (there / "config.yaml").read_text() == "mine"
+    torch.save({"x": torch.ones(3)}, tmp_path / "d-1.pt")
+    assert main(["import", str(tmp_path / "d-1.pt"), str(there)]) == 0
+    assert main(["import", str(tmp_path / "c-1.pt"), str(there)]) == 1
+    with ckptree.open(there) as store:
+        assert len(store) == 1
 
 
 # ---- What is cut, lies, or is not there ----

@@ -24,11 +24,23 @@ from ckptree.torch import (
 _FORMATS = (_found.TORCH, _found.DCP, _found.SAFETENSORS)
 
 
-def _remove_empty(made: pathlib.Path) -> None:
+def _has_store(path: pathlib.Path) -> bool:
+    try:
+        ckptree.open(path).close()
+    except ckptree.NotFoundError:
+        return False
+    except ckptree.Error:
+        pass  # Whatever is wrong with it is said by who opens it to write.
+    return True
+
+
+def _remove_empty(made: pathlib.Path, had_folder: bool = False) -> None:
     """Of a store that was made for what could not be read nothing stays."""
     # It is in use by now, or has steps, of whatever branch: it stays.
     with contextlib.suppress(ckptree.Error, OSError):
         remove_store(made)
+        if had_folder:
+            made.mkdir(exist_ok=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -198,8 +210,10 @@ def _import(given: argparse.Namespace) -> list[int]:
             "step: --step N says it"
         )
     made = None  # The store, where there was none.
-    if not pathlib.Path(given.destination).exists():
-        made = pathlib.Path(given.destination)
+    folder = pathlib.Path(local_path(given.destination))
+    had_folder = folder.exists()
+    if not _has_store(folder):
+        made = folder
     try:
         with ckptree.Store(given.destination) as store:
             if given.new and number is not None and number in store:
@@ -215,7 +229,7 @@ def _import(given: argparse.Namespace) -> list[int]:
             )
     except BaseException:
         if made is not None:
-            _remove_empty(made)
+            _remove_empty(made, had_folder)
         raise
 
 
