@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -253,14 +254,19 @@ TEST_F(IndexTest, ASmallSaveIsTwoRequests) {
   count.Reset();
   for (int step = 2; step < 2 + kSaves; ++step) SaveStep(store, step, 64 << 10);
   ASSERT_TRUE(store.WaitReplicated(kLong).ok());
-  // An open looks for what others left, beside the first saves.
-  const std::vector<std::string> requests = count.requests();
-  const auto looks =
-      std::ranges::count_if(requests, [](const std::string& what) {
-        return what.starts_with("list ") || what.starts_with("uploads ");
-      });
-  EXPECT_LE(looks, 3) << count.Text();
-  EXPECT_LE(std::ssize(requests) - looks, 2 * kSaves) << count.Text();
+  // An open looks once for what others left, beside the first saves: how much
+  // of that is counted depends on the threads.
+  std::vector<std::string> requests = count.requests();
+  std::set<std::string> looks;
+  std::erase_if(requests, [&looks](const std::string& what) {
+    if (!what.starts_with("list ") && !what.starts_with("uploads ")) {
+      return false;
+    }
+    EXPECT_TRUE(looks.insert(what).second) << "twice: " << what;
+    return true;
+  });
+  EXPECT_LE(looks.size(), 6u) << count.Text();
+  EXPECT_LE(requests.size(), std::size_t{2} * kSaves) << count.Text();
   ASSERT_TRUE(store.Close().ok());
   EXPECT_FALSE(ObjectsOf("run").empty());
   Store other = Store::Open(Disk("b"), Remote()).value();
