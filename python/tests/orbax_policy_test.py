@@ -297,3 +297,94 @@ def test_a_close_in_a_function_of_the_policy_lets_go_of_nothing(tmp_path):
     assert refused and manager.all_steps() == [2, 3]
     manager.close()
     ckptree.Store(tmp_path / "run").close()
+
+
+# ---- Saves that fail, beside others of their number ----
+
+
+class NoLeaf:
+    pass
+
+
+@pytest.fixture
+def best_two(tmp_path):
+    """A manager that keeps the best two, and a store beside it."""
+    ocp = ckptree.orbax
+    options = ocp.CheckpointManagerOptions(
+        max_to_keep=2, best_fn=lambda metrics: metrics["m"]
+    )
+    store = ckptree.Store(tmp_path / "run")
+    manager = ocp.CheckpointManager(tmp_path / "run", options=options)
+    for step, m in enumerate([5.0, 4.0]):
+        save_with(manager, step, {"m": m})
+    manager.wait_until_finished()
+    yield manager, store
+    manager.close()
+    store.close()
+
+
+def save_with(manager, step, metrics, array=np.arange(5)):
+    args = ckptree.orbax.args.StandardSave({"a": array})
+    manager.save(step, args=args, metrics=metrics)
+
+
+def test_metrics_of_a_save_that_did_not_begin_are_not_those_of_the_step(
+    best_two,
+):
+    manager, store = best_two
+    with pytest.raises(ValueError, match="no leaf"):
+        save_with(manager, 2, {"m": 100.0}, NoLeaf())
+    store.save(2, {"default": {"a": np.arange(5)}}, metrics={"m": 4.5})
+    store.flush()
+    save_with(manager, 3, {"m": 6.0})
+    manager.wait_until_finished()
+    assert list(manager.all_steps()) == [0, 3]
+    assert manager.best_step() == 3
+
+
+@pytest.mark.parametrize("then", ["manager", "store"])
+def test_nor_are_those_of_a_save_that_fails_later(best_two, then):
+    manager, store = best_two
+    large = np.arange(8 << 20)
+
+    def pack():
+        return {"default": ckptree.orbax._items.Item({"a": large}, {})}
+
+    for _ in range(20):  # Until the pin came before the commit.
+        manager._begin(1, pack, {"m": 100.0}, None, overwrite=True)
+        store.pin(1)
+        try:
+            manager.wait_until_finished()
+        except ckptree.StateError:
+            break
+        store.unpin(1)
+        manager._begin(1, pack, {"m": 4.0}, None, overwrite=True)
+        manager.wait_until_finished()
+    else:
+        pytest.fail("no save failed")
+    store.unpin(1)
+    if then == "manager":
+        save_with(manager, 3, {"m": 6.0})
+        manager.wait_until_finished()
+    else:
+        state = {"default": {"a": np.arange(5)}}
+        store.save(3, state, metrics={"m": 6.0}).result(timeout=60)
+    assert list(manager.all_steps()) == [0, 3]
+    assert manager.best_step() == 3
+
+
+def test_a_step_keeps_its_metrics_where_an_overwrite_fails(best_two):
+    manager, store = best_two
+    metrics = {"m": 9.0, "more": {"x": 1}}
+    save_with(manager, 2, metrics)
+    manager.wait_until_finished()
+
+    def pack():
+        return {"default": ckptree.orbax._items.Item(NoLeaf(), {})}
+
+    with pytest.raises(ValueError, match="no leaf"):
+        manager._begin(2, pack, {"m": 0.0}, None, overwrite=True)
+    assert manager._metrics.given(2) == metrics
+    state = {"default": {"a": np.arange(5)}}
+    store.save(3, state, metrics={"m": 6.0}).result(timeout=60)
+    assert list(manager.all_steps()) == [2, 3]

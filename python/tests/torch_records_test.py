@@ -218,23 +218,68 @@ def test_a_copy_of_a_tensor_whose_elements_share_memory(store, saved):
         import_checkpoint(store, saved, step=2)
 
 
-def test_a_sparse_tensor_whose_elements_share_memory(store, saved):
-    """Its parts are in a tuple within the arguments."""
-    count = 2**26
-    places = torch.zeros(1, 1, dtype=torch.int64).expand(1, count)
-    values = torch.ones(1).expand(count)
-    torch.save(
-        {
-            "w": torch.sparse_coo_tensor(
-                places, values, (5,), check_invariants=False
-            )
-        },
-        saved,
+def test_tensors_that_share_memory_in_a_sparse_one(store, saved):
+    """A step of 805 MB out of 1,789 bytes: they lie within an argument."""
+    ones = torch.ones(1, dtype=torch.int64).expand(1, 2**26)
+    vast = torch.ones(1).expand(2**26)
+    sparse = torch.sparse_coo_tensor(
+        ones, vast, (5,), check_invariants=False
     )
-    assert saved.stat().st_size < 5000
+    torch.save({"s": sparse}, saved)
     with pytest.raises(ckptree.UnsupportedError, match="share memory"):
         import_checkpoint(store, saved)
+    rebuild, layout = torch._utils._rebuild_sparse_tensor, torch.sparse_coo
+    data = ones, vast, torch.Size([5])
+    ring = [vast]
+    ring[:0] = [ring]
+    for hidden in (
+        list(data),
+        collections.OrderedDict.fromkeys(data),
+        dict.fromkeys(data),
+        (torch.nn.Parameter(vast, requires_grad=False), *data[2:]),
+        ([[0]] * 5000, vast),
+        ring,
+    ):
+        saved.unlink()
+        torch.save({"s": Call(rebuild, layout, hidden)}, saved)
+        with pytest.raises(ckptree.UnsupportedError, match="share memory"):
+            import_checkpoint(store, saved)
     assert len(store) == 0
+    # Beside one that shares no memory it is as ever.
+    sparse = torch.eye(3).to_sparse()
+    torch.save({"s": sparse, "e": torch.ones(1).expand(2**20)}, saved)
+    import_checkpoint(store, saved)
+    assert torch.equal(store[1].torch()["s"].to_dense(), torch.eye(3))
+
+
+@pytest.mark.parametrize("size", [[2**40], torch.Size([2**40])])
+def test_a_size_that_is_no_tuple_of_numbers(store, saved, size):
+    storage = torch.ones(1).untyped_storage()
+    storage = torch.storage.TypedStorage(
+        wrap_storage=storage, dtype=torch.float32, _internal=True
+    )
+    rebuild = torch._utils._rebuild_tensor_v2
+    hooks = collections.OrderedDict()
+    call = Call(rebuild, storage, 0, size, (0,), False, hooks)
+    torch.save({"w": call}, saved)
+    with pytest.raises(ckptree.Error, match="cut or damaged|size"):
+        import_checkpoint(store, saved)
+
+
+@pytest.mark.parametrize("function", [torch.Tensor, torch.nn.Parameter])
+def test_a_tensor_that_gets_its_size_later(store, saved, function):
+    torch.save({"w": Built(function)}, saved)
+    with pytest.raises(ckptree.UnsupportedError, match=r"set_\(\) .* state"):
+        import_checkpoint(store, saved)
+
+
+class Built:
+    def __init__(self, function):
+        self.function = function
+
+    def __reduce__(self):
+        storage = torch.ones(1).untyped_storage()
+        return self.function, (), (storage, 0, (2**40,), (0,))
 
 
 class Copied:

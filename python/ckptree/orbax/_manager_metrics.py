@@ -19,6 +19,7 @@ from ckptree.orbax._manager_arguments import ordered_metrics, plain_metrics
 from ckptree.unmeasured import text_of_nan
 
 if TYPE_CHECKING:
+    from ckptree.handle import SaveHandle
     from ckptree.orbax._items import Item
     from ckptree.orbax._manager_options import CheckpointManagerOptions
     from ckptree.records import StepInfo
@@ -31,10 +32,27 @@ _log = logging.getLogger("ckptree.orbax")
 
 class _Known(NamedTuple):
     """The metrics of a step. `version`: which one of that number it is; None:
-    one that this process saves, and has not looked at since."""
+    one that this process saves, and has not looked at since. `stored`: what its
+    record has of them, which tells it from another one of its number."""
 
     version: int | None
     metrics: Any
+    stored: Mapping[str, float]
+    save: SaveHandle | None = None  # Of one that is not looked at.
+    before: _Known | None = None  # Which that save replaces, unless it fails.
+
+    def failed(self) -> bool:
+        return self.save is not None and self.save.progress().phase == "failed"
+
+    def succeeded(self) -> bool:
+        return self.save is not None and self.save.progress().phase == "done"
+
+    def is_of(self, stored: Mapping[str, float]) -> bool:
+        return self.stored.keys() == stored.keys() and all(
+            value == stored[name]
+            or (math.isnan(value) and math.isnan(stored[name]))
+            for name, value in self.stored.items()
+        )
 
 
 class _Knowledge:
@@ -45,6 +63,15 @@ class _Knowledge:
         self.steps: dict[int, _Known] = {}
         # Saves that were begun and that failed, when it was last complete.
         self.seen: tuple[int, int] | None = None
+
+    def of(self, step: int) -> Iterator[_Known]:
+        """Those that the step may have, the latest first: a save that is on its
+        way may fail yet."""
+        known = self.steps.get(step)
+        while known is not None:
+            if not known.failed():
+                yield known
+            known = known.before
 
 
 _of_engines: weakref.WeakKeyDictionary[Shared, _Knowledge] = (
@@ -91,38 +118,41 @@ class StepMetrics:
             remedy = "keep_checkpoints_without_metrics=False"
             _log.warning(text_of_nan(step, "what best_fn returns", remedy))
 
+    @contextlib.contextmanager
     def put(
         self, step: int, items: dict[str, Item], metrics: Any
-    ) -> dict[str, float]:
-        """Makes an item of what checked() returns; returns those that the store
-        can order by. Behind learn()."""
+    ) -> Iterator[dict[str, float]]:
+        """Makes an item of what checked() returns, for the save that the block
+        begins; gives those that the store can order by. Behind learn()."""
+        stored = _put(items, metrics)
         known = self._knowledge
-        known.steps[step] = _Known(None, metrics)
+        before = next(known.of(step), None)
+        # Before the save is begun: its commit may ask for them at once.
+        mine = _Known(None, metrics, stored, before=before)
+        known.steps[step] = mine
         if known.seen is not None:
             begun, failed = known.seen
             known.seen = begun + 1, failed
-        if metrics is None:
-            return {}
         try:
-            items[_items.METRICS] = json_item(metrics)
-        except (TypeError, ValueError):
-            return {}
-        return ordered_metrics(metrics)
-
-    @contextlib.contextmanager
-    def putting(self, step: int) -> Iterator[None]:
-        """Around put() and the save: one that is refused leaves what was known
-        of the step that it would have overwritten."""
-        known = self._knowledge
-        before = known.steps.get(step)
-        try:
-            yield
+            yield stored
         except BaseException:
-            known.steps.pop(step, None)
-            if before is not None:
-                known.steps[step] = before
+            if known.steps.get(step) is mine:
+                del known.steps[step]
+                if before is not None:
+                    known.steps[step] = before
+            # It may not be among those that were begun.
             known.seen = None
             raise
+
+    def begun(self, step: int, save: SaveHandle | None) -> None:
+        """Behind put(): where that fails later, its metrics are not asked."""
+        steps = self._knowledge.steps
+        mine = steps.get(step)
+        if mine is not None and mine.version is None:
+            steps[step] = mine._replace(save=save)
+        for number, known in list(steps.items()):
+            if known.succeeded():  # It needs no more memory than one read.
+                steps[number] = known._replace(save=None, before=None)
 
     def told(self, metrics: Any) -> Any:
         """What other processes can be told of them; None: nothing."""
@@ -153,7 +183,8 @@ class StepMetrics:
             if found is None or (
                 found.version != info.version and info.step not in underway
             ):
-                found = self._looked_at(store, info, found)
+                before = next(known.of(info.step), None)
+                found = self._looked_at(store, info, before)
             there[info.step] = found
         for step in underway & known.steps.keys():
             there[step] = known.steps[step]
@@ -169,7 +200,7 @@ class StepMetrics:
         if metrics is None and before is not None and before.version is None:
             if self._options.prevent_write_metrics:
                 metrics = before.metrics  # It is not stored.
-        return _Known(info.version, metrics)
+        return _Known(info.version, metrics, dict(info.metrics))
 
     def read(self, store: Store, step: int) -> Any:
         """Those of a step that is there; reads them once."""
@@ -181,8 +212,10 @@ class StepMetrics:
 
     def of(self, step: int, stored: Mapping[str, float]) -> Any:
         """Those that are known; else what the step's record has of them."""
-        known = self._knowledge.steps.get(step)
-        return dict(stored) or None if known is None else known.metrics
+        for known in self._knowledge.of(step):
+            if known.is_of(stored):
+                return known.metrics
+        return dict(stored) or None
 
     def given(self, step: int) -> Any:
         """Those of a save that is on its way; None: there are none."""
@@ -194,6 +227,16 @@ class StepMetrics:
         self._knowledge.steps.clear()
         self._knowledge.seen = None
         self._read.clear()
+
+
+def _put(items: dict[str, Item], metrics: Any) -> dict[str, float]:
+    if metrics is None:
+        return {}
+    try:
+        items[_items.METRICS] = json_item(metrics)
+    except (TypeError, ValueError):
+        return {}
+    return ordered_metrics(metrics)
 
 
 def stored_metrics(step: Step) -> Any:

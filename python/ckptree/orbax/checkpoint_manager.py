@@ -342,8 +342,8 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         told = agreement.on(made, said, lambda says: says[0])
         if not agreement.is_primary:
             given = told
-        with self._metrics.putting(step), self._told(step):
-            stored = self._metrics.put(step, made, given)
+        put = self._metrics.put(step, made, given)
+        with self._told(step), put as stored:
             manager.save(
                 step,
                 _items.states(made),
@@ -356,6 +356,7 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
             self._options.async_options or AsyncOptions()
         ).post_finalization_callback
         saved = manager.last_save
+        self._metrics.begun(step, saved)
         if callback is not None and saved is not None and agreement.is_primary:
             self._following = after_commit(saved, callback)
         return saved

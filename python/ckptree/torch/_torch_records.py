@@ -16,7 +16,7 @@ import pickletools
 import re
 import zipfile
 import zlib
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Iterable, NamedTuple
 
 import torch
 
@@ -159,22 +159,9 @@ class _Name(str):
 
 
 # All else: what is in it does not matter.
-_OTHER, _VAST, _BYTES = object(), object(), object()
-
-
-def _holds_vast(value: Any) -> bool:
-    """Also within tuples, as a sparse tensor has its parts. Each is looked at
-    once: a pickle may have one many times."""
-    seen: set[int] = set()
-    left = [value]
-    while left:
-        one = left.pop()
-        if one is _VAST:
-            return True
-        if isinstance(one, tuple) and id(one) not in seen:
-            seen.add(id(one))
-            left.extend(one)
-    return False
+_OTHER, _VAST, _BYTES, _TENSOR = object(), object(), object(), object()
+# How many elements of arguments are looked through for _VAST.
+_LOOKED_AT = 1000
 
 _REBUILD = "torch._utils._rebuild_"
 # What makes no more than it is given.
@@ -193,10 +180,8 @@ _CONSTANTS = {
     "NEWFALSE": False,
     "NEWTRUE": True,
     "EMPTY_TUPLE": (),
-    "EMPTY_LIST": _OTHER,
-    "EMPTY_DICT": _OTHER,
-    "EMPTY_SET": _OTHER,
 }
+_CONTAINERS = ("EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET")
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _WRITTEN = frozenset(
     "BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINSTRING".split()
@@ -208,12 +193,42 @@ class _Storage(NamedTuple):
     element: int
 
 
+class _Many(list[Any]):
+    """A container that may change, with what of it matters."""
+
+    def put(self, items: Iterable[Any]) -> _Many:
+        self.extend(
+            one for one in items if one is _VAST or type(one) in (tuple, _Many)
+        )
+        return self
+
+
+def _has_vast(arguments: tuple[Any, ...]) -> bool:
+    """Also in what they contain; True where that is too much to tell."""
+    waiting: list[Any] = [arguments]
+    seen: set[int] = set()
+    left = _LOOKED_AT
+    while waiting:
+        one = waiting.pop()
+        if one is _VAST:
+            return True
+        if type(one) not in (tuple, _Many) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        left -= len(one)
+        if left < 0:
+            return True
+        waiting.extend(one)
+    return False
+
+
 class _Pickle:
     """What pickles ask for; those opcodes are known that PyTorch knows."""
 
     def __init__(self, most: int) -> None:
         self.storages: dict[str, int] = {}  # The bytes of each, by its key.
         self._most = most
+        self._any_vast = False
         # What the program itself allows.
         self._allowed = {
             one[1]
@@ -237,6 +252,8 @@ class _Pickle:
                 memo[argument] = stack[-1]
             elif op in ("BINGET", "LONG_BINGET"):
                 stack.append(memo[argument])
+            elif op in _CONTAINERS:
+                stack.append(_Many())
             elif op in _CONSTANTS:
                 stack.append(_CONSTANTS[op])
             elif op == "MARK":
@@ -249,11 +266,19 @@ class _Pickle:
                 stack = marked.pop()
                 stack.append(made)
             elif op in ("APPENDS", "SETITEMS"):
+                items = stack
                 stack = marked.pop()
-            elif op in ("APPEND", "BUILD"):
+                _put(stack[-1], items)
+            elif op in ("APPEND", "SETITEM"):
+                count = 1 if op == "APPEND" else 2
+                items = stack[-count:]
+                del stack[-count:]
+                _put(stack[-1], items)
+            elif op == "BUILD":
                 stack.pop()
-            elif op == "SETITEM":
-                del stack[-2:]
+                if stack[-1] in (_TENSOR, _VAST):
+                    # PyTorch takes its size from there, as it once wrote them.
+                    raise _refused("set_() of a tensor", "a state")
             elif op in ("REDUCE", "NEWOBJ"):
                 arguments = stack.pop()
                 stack[-1] = self._called(stack[-1], arguments)
@@ -293,8 +318,9 @@ class _Pickle:
         if name.startswith(f"{_REBUILD}tensor"):
             return self._tensor(*arguments)
         if name.startswith(_REBUILD):
-            if _holds_vast(arguments):
+            if self._any_vast and _has_vast(arguments):
                 raise _refused(name, "a tensor whose elements share memory")
+            return _TENSOR
         elif name == "builtins.bytearray":
             if arguments not in ((), (_BYTES,)):
                 raise _refused(name, "the number of its bytes")
@@ -316,13 +342,29 @@ class _Pickle:
             name in _CALLED or name in self._allowed or _SIZED.fullmatch(name)
         ):
             raise pickle.UnpicklingError(name)
+        elif _SIZED.fullmatch(name):
+            return _TENSOR
+        elif name == "torch.nn.parameter.Parameter":
+            return _VAST if _has_vast(arguments) else _TENSOR
+        else:
+            return _Many().put(arguments)
         return _OTHER
 
     def _tensor(self, storage: Any, offset: Any, size: Any, *more: Any) -> Any:
         if not isinstance(storage, _Storage):
             raise pickle.UnpicklingError("a tensor without a storage")
+        if type(size) is not tuple or not all(type(n) is int for n in size):
+            raise pickle.UnpicklingError("a tensor without a size")
         needed = math.prod(size) * storage.element
-        return _VAST if needed > max(self._most, storage.size) else _OTHER
+        if needed <= max(self._most, storage.size):
+            return _TENSOR
+        self._any_vast = True
+        return _VAST
+
+
+def _put(container: Any, items: list[Any]) -> None:
+    if isinstance(container, _Many):
+        container.put(items)
 
 
 def _name(both: str) -> _Name:
