@@ -10,6 +10,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -37,6 +38,12 @@ constexpr int kReadAlone = 4;
 // How often a commit that does not read as one is looked at.
 constexpr int kMostLooks = 4;
 constexpr absl::Duration kLookPause = absl::Milliseconds(500);
+
+// What to do about a chain that is damaged.
+constexpr std::string_view kFromTheDirectory =
+    "Put it back from a copy. Where there is none the directory of the machine "
+    "that wrote it has all: remove the file 'remote' in that, and an open of "
+    "it with another, empty address ships all of it there";
 
 void Pause(absl::Duration time, const std::stop_token& stop) {
   std::mutex alone;
@@ -113,9 +120,11 @@ absl::StatusOr<RemoteCommit> RemoteChain::CheckAgain(
     }
     if (*again == *bytes) {
       const bool none = !schema::DecodeRemoteCommit(*bytes).ok();
-      return none && any_may_come
-                 ? absl::UnavailableError(commit.status().message())
-                 : commit.status();
+      if (none && any_may_come) {
+        return absl::UnavailableError(commit.status().message());
+      }
+      return absl::DataLossError(absl::StrFormat(
+          "%s. %s", commit.status().message(), kFromTheDirectory));
     }
     *bytes = *std::move(again);
     commit = Check(ordinal, *bytes);
@@ -234,19 +243,17 @@ absl::StatusOr<bool> RemoteChain::IsEnd(const kv::Call& call) const {
   if (next.has_value()) return false;
   return absl::DataLossError(absl::StrFormat(
       "commit %d in %s is gone, and %s is there: see whether somebody, or a "
-      "lifecycle rule of the bucket, deleted it. Where the machine that wrote "
-      "it has its directory, that is whole",
-      ordinal_ + 1, store_->address(), behind.objects.front().name));
+      "lifecycle rule of the bucket, deleted it. %s",
+      ordinal_ + 1, store_->address(), behind.objects.front().name,
+      kFromTheDirectory));
 }
 
 absl::Status RemoteChain::CheckExpected() const {
   if (ordinal_ >= expected_) return absl::OkStatus();
   return absl::DataLossError(absl::StrFormat(
       "commit %d in %s is gone, and an index of commit %d is there: see "
-      "whether "
-      "somebody, or a lifecycle rule of the bucket, deleted it. Where the "
-      "machine that wrote it has its directory, that is whole",
-      ordinal_ + 1, store_->address(), expected_));
+      "whether somebody, or a lifecycle rule of the bucket, deleted it. %s",
+      ordinal_ + 1, store_->address(), expected_, kFromTheDirectory));
 }
 
 absl::Status RemoteChain::Append(RemoteCommit draft, const kv::Call& call) {

@@ -215,8 +215,13 @@ absl::StatusOr<std::optional<schema::RemoteStore>> FindRemoteStore(
   if (found.ok()) return *std::move(found);
   return absl::Status(
       found.status().code(),
-      absl::StrFormat("%s: the object '%s': %s", store.address(),
-                      kRemoteStoreName, found.status().message()));
+      absl::StrFormat("%s: the object '%s': %s%s", store.address(),
+                      kRemoteStoreName, found.status().message(),
+                      absl::IsDataLoss(found.status())
+                          ? ". Delete it: the directory that shipped there, or "
+                            "an open with this remote that has take_over set, "
+                            "puts it back"
+                          : ""));
 }
 
 }  // namespace ckptree::internal

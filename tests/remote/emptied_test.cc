@@ -28,6 +28,7 @@
 #include "tests/fault/plan.h"
 #include "tests/remote/fixture.h"
 #include "tests/remote/local_keep_fixture.h"
+#include "tests/testutil/flip_byte.h"
 #include "tests/testutil/store_on.h"
 #include "tests/testutil/temp_dir.h"
 
@@ -192,6 +193,52 @@ TEST_F(EmptiedTest, TheNewestCommitsAreMissed) {
     }
     EXPECT_FALSE(fs::exists(Disk("new")));
   }
+}
+
+TEST_F(EmptiedTest, ADamagedCommitSaysHowToShipAllAgain) {
+  Ship("u1", "run", 1, 4);
+  std::vector<fs::path> commits = ObjectsOf(Folder("run"), "commit");
+  const fs::path newest = *std::ranges::max_element(commits);
+  FlipByte(newest.string(), fs::file_size(newest) / 2);
+  for (const absl::Status& status :
+       {Store::Open("file://" + Folder("run"), ReadOnly()).status(),
+        Open("u1", "run"), Open("new", "run", /*take_over=*/true)}) {
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("checksum"), HasSubstr("file 'remote'"),
+                      HasSubstr("another, empty address")));
+  }
+  EXPECT_FALSE(fs::exists(Disk("new")));
+  {
+    Store alone = Store::Open(Disk("u1"), QuietOptions()).value();
+    EXPECT_THAT(StepsOf(alone), ElementsAre(1, 2, 3, 4));
+  }
+  // What the error says to do.
+  fs::remove(fs::path(Disk("u1")) / "remote");
+  fs::create_directory(Folder("again"));
+  Ship("u1", "again", 5, 5);
+  Store other = Store::Open(Disk("new"), Remote("again")).value();
+  EXPECT_THAT(StepsOf(other), ElementsAre(1, 2, 3, 4, 5));
+  for (int step = 1; step <= 5; ++step) ExpectStep(other, step, kSave);
+}
+
+TEST_F(EmptiedTest, ADamagedNameSaysHowItComesBack) {
+  Ship("u1", "run", 1, 4);
+  const std::string name = Folder("run") + "/store";
+  FlipByte(name, fs::file_size(name) / 2);
+  for (const absl::Status& status :
+       {Store::Open("file://" + Folder("run"), ReadOnly()).status(),
+        Open("u1", "run"), Open("new", "run", /*take_over=*/true)}) {
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("'store'"), HasSubstr("Delete it")));
+  }
+  EXPECT_FALSE(fs::exists(Disk("new")));
+  // What the error says to do.
+  fs::remove(name);
+  Ship("u1", "run", 5, 5);
+  Store other = Store::Open(Disk("new"), Remote("run")).value();
+  EXPECT_THAT(StepsOf(other), ElementsAre(1, 2, 3, 4, 5));
 }
 
 TEST_F(EmptiedTest, TheNameOfAnotherRunBeginsNothing) {
