@@ -136,9 +136,10 @@ class Engine {
   // As Store::MayReadRemote().
   bool MayReadRemote() const;
   // What the directory notes of its ships; nothing where it was shipped to no
-  // object store, or has the note of another directory.
-  std::optional<LocalNote> ReadShipNote() const;
-  // The object store that it was last shipped to; empty: none.
+  // object store, or has the note of another directory. kDataLoss: it cannot
+  // be read.
+  absl::StatusOr<std::optional<LocalNote>> ReadShipNote() const;
+  // The object store that it was last shipped to; empty: none, or not known.
   std::string ShippedTo() const;
   Replicator* replicator() { return replicator_.get(); }  // Null: no remote.
   // Refresh() of an address, which else waits as long as that may take, ends

@@ -83,18 +83,17 @@ std::uint64_t Engine::FarBytes() {
   return bytes;
 }
 
-std::optional<LocalNote> Engine::ReadShipNote() const {
+absl::StatusOr<std::optional<LocalNote>> Engine::ReadShipNote() const {
   if (!address_.empty()) return std::nullopt;
-  absl::StatusOr<LocalNote> note = ReadLocalNote(kv_options_, directory_);
-  if (!note.ok() || !note->from.empty() || note->ships.empty()) {
-    return std::nullopt;
-  }
-  return *std::move(note);
+  CKPTREE_ASSIGN_OR_RETURN(LocalNote note,
+                           ReadLocalNote(kv_options_, directory_));
+  if (!note.from.empty() || note.ships.empty()) return std::nullopt;
+  return std::move(note);
 }
 
 std::string Engine::ShippedTo() const {
-  const std::optional<LocalNote> note = ReadShipNote();
-  return note.has_value() ? note->ships.back().address : "";
+  const absl::StatusOr<std::optional<LocalNote>> note = ReadShipNote();
+  return note.ok() && note->has_value() ? (*note)->ships.back().address : "";
 }
 
 absl::Status Engine::ForgetFarThatAreHere() {

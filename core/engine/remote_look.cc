@@ -96,8 +96,10 @@ absl::Status Reads(kv::ObjectStore& remote, const std::string& uuid,
 RemoteLook LookAtRemote(const Store& store, absl::Duration patience) {
   Engine& engine = StoreEngine::Of(store);
   RemoteLook look;
-  const std::optional<LocalNote> note = engine.ReadShipNote();
-  if (!note.has_value()) return look;
+  const absl::StatusOr<std::optional<LocalNote>> read = engine.ReadShipNote();
+  look.reads = read.status();
+  if (!read.ok() || !read->has_value()) return look;
+  const std::optional<LocalNote>& note = *read;
   look.address = note->ships.back().address;
   const kv::Call reading = kv::Call::Within(patience);
   absl::StatusOr<std::unique_ptr<kv::ObjectStore>> remote =

@@ -17,7 +17,9 @@
 namespace ckptree::internal {
 
 struct RemoteLook {
-  std::string address;  // Empty: it was not shipped, or has no directory.
+  // Empty: it was not shipped, has no directory, or where `reads` is an error,
+  // what it notes of that cannot be read.
+  std::string address;
   // OK: it answers, and this store is there. Its code says whether that is so
   // for lack of an answer (kDeadlineExceeded, kUnavailable), of rights, or of
   // the store.

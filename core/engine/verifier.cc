@@ -58,6 +58,12 @@ class Verifier {
     for (const std::string& note : engine_.notes()) {
       damage_.Add(Finding::Severity::kWarning, note);
     }
+    if (const absl::Status note = engine_.ReadShipNote().status(); !note.ok()) {
+      damage_.Add(Finding::Severity::kWarning,
+                  absl::StrFormat("no step is hurt, and no open with a remote "
+                                  "goes on: %s",
+                                  note.message()));
+    }
     std::vector<std::string> there;
     CKPTREE_RETURN_IF_ERROR(engine_.CheckObjectsThere(
         options_.level == Level::kDeep && options_.steps.empty(), &there));

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/digest.h"
 #include "base/status_macros.h"
 #include "kv/conditional_put.h"
 #include "kv/file_system.h"
@@ -35,6 +37,8 @@ constexpr std::size_t kFirstLines = 4;
 constexpr std::size_t kMostAddresses = 32;
 constexpr std::size_t kIdDigits = 32;
 constexpr char kNoId[] = "-";
+// Of the last line, of notes that have one: the digest of all before it.
+constexpr std::string_view kDigest = "digest ";
 
 std::string TextOf(const NotedShip& ship) {
   return absl::StrFormat("%d %s", ship.at,
@@ -71,8 +75,24 @@ absl::StatusOr<std::string> PlaceOf(const std::string& directory) {
   return absl::StrFormat("%d:%d", found.st_dev, found.st_ino);
 }
 
+std::string DigestLine(std::string_view text) {
+  return absl::StrFormat("%s%s\n", kDigest, base::DigestOf(text).Hex());
+}
+
+// Takes the digest of a note off its end. False: it is another one's. Notes of
+// engines before it have none.
+bool TakeDigest(std::string* text) {
+  const std::size_t size = kDigest.size() + 2 * base::kDigestBytes + 1;
+  if (text->size() < size) return true;
+  const std::string last = text->substr(text->size() - size);
+  if (!last.starts_with(kDigest)) return true;
+  text->resize(text->size() - size);
+  return last == DigestLine(*text);
+}
+
 // Nothing: it is not a note.
-std::optional<LocalNote> Parse(const std::string& text, std::string* place) {
+std::optional<LocalNote> Parse(std::string text, std::string* place) {
+  if (!TakeDigest(&text)) return std::nullopt;
   const std::vector<std::string> lines = absl::StrSplit(text, '\n');
   if (lines.size() < kFirstLines + 1 || !text.starts_with(kv::kRemoteHead) ||
       lines[1].size() != kIdDigits || !lines.back().empty()) {
@@ -130,8 +150,9 @@ absl::StatusOr<LocalNote> ReadLocalNote(const kv::Options& options,
   std::optional<LocalNote> note = Parse(*text, &noted_place);
   if (!note.has_value()) {
     return absl::DataLossError(absl::StrFormat(
-        "%s is not what this engine writes there; where nothing of the store "
-        "waits to be shipped it may be removed",
+        "%s is damaged, or not what this engine writes there: where nothing of "
+        "the store waits to be shipped remove it; else do so and open the "
+        "directory with another, empty address, which all of it is shipped to",
         path));
   }
   CKPTREE_ASSIGN_OR_RETURN(const std::string place, PlaceOf(directory));
@@ -158,6 +179,7 @@ absl::Status WriteLocalNote(const kv::Options& options,
                       TextOf(ships.announced), " ", ships.address, "\n");
     }
   }
+  text += DigestLine(text);
   CKPTREE_RETURN_IF_ERROR(kv::WriteFile(options, temporary, text));
   CKPTREE_RETURN_IF_ERROR(kv::RenameFile(options, temporary, path));
   return kv::SyncDirectory(options, directory);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,17 +16,20 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "ckptree/ckptree.h"
+#include "core/engine/remote_look.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/fixture.h"
 #include "tests/objects/fixture.h"
 #include "tests/remote/fixture.h"
+#include "tests/testutil/flip_byte.h"
 #include "tests/testutil/temp_dir.h"
 
 namespace ckptree::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class OwnShipsTest : public ObjectStoreTest {
@@ -50,6 +54,11 @@ void PutBack(const std::string& from, const std::string& directory) {
   }
   for (const fs::path& path : old) fs::remove_all(path);
   fs::copy(from, directory, fs::copy_options::recursive);
+}
+
+std::string ReadText(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 TEST_F(OwnShipsTest, ADirectoryPutBackFromAnOlderCopyIsRefused) {
@@ -82,6 +91,74 @@ TEST_F(OwnShipsTest, ADirectoryPutBackFromAnOlderCopyIsRefused) {
     ExpectStep(store, step, kSmallSave);
   }
   ExpectWhole(store);
+}
+
+// A flipped bit there was taken for an older copy of the directory, for that of
+// another one, or for another address, as text has no checksum.
+TEST_F(OwnShipsTest, AFlippedBitInTheNoteIsNamed) {
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    for (std::int64_t step = 1; step <= 3; ++step) {
+      SaveStep(store, step, kSmallSave);
+      ASSERT_TRUE(store.WaitReplicated(absl::Minutes(1)).ok());
+    }
+  }
+  const fs::path path = fs::path(Disk("a")) / "remote";
+  const std::uintmax_t size = fs::file_size(path);
+  ASSERT_GT(size, 100u);
+  for (std::uintmax_t i = 0; i < size; ++i) {
+    FlipByte(path.string(), i);
+    const absl::Status refused = Store::Open(Disk("a"), Remote()).status();
+    EXPECT_TRUE(absl::IsDataLoss(refused)) << i << ": " << refused;
+    EXPECT_THAT(std::string(refused.message()),
+                AllOf(HasSubstr("/remote is damaged"), HasSubstr("remove it")));
+    FlipByte(path.string(), i);
+  }
+  FlipByte(path.string(), size / 2);
+  {
+    Store alone = Store::Open(Disk("a"), QuietOptions()).value();
+    for (std::int64_t step = 1; step <= 3; ++step) {
+      ExpectStep(alone, step, kSmallSave);
+    }
+    const VerifyReport report = alone.Verify({}).value();
+    ASSERT_EQ(report.findings.size(), 1u);
+    EXPECT_EQ(report.findings[0].severity, Finding::Severity::kWarning);
+    EXPECT_THAT(report.findings[0].what, HasSubstr("/remote is damaged"));
+    const internal::RemoteLook look =
+        internal::LookAtRemote(alone, absl::Minutes(1));
+    EXPECT_EQ(look.address, "");
+    EXPECT_TRUE(absl::IsDataLoss(look.reads)) << look.reads;
+  }
+  // What the error says to do.
+  fs::remove(path);
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    SaveStep(store, 4, kSmallSave);
+  }
+  Store other = Store::Open(Disk("b"), Remote()).value();
+  for (std::int64_t step = 1; step <= 4; ++step) {
+    ExpectStep(other, step, kSmallSave);
+  }
+  ExpectWhole(other);
+}
+
+// As engines before it wrote them.
+TEST_F(OwnShipsTest, ANoteWithoutADigestIsRead) {
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    SaveStep(store, 1, kSmallSave);
+  }
+  const fs::path path = fs::path(Disk("a")) / "remote";
+  const std::string text = ReadText(path);
+  const std::size_t digest = text.rfind("digest ");
+  ASSERT_EQ(text.size() - digest, 7u + 32 + 1);
+  std::ofstream(path) << text.substr(0, digest);
+  const std::string local = text.substr(text.find('\n') + 1, 32);
+  {
+    Store store = Store::Open(Disk("a"), Remote()).value();
+    SaveStep(store, 2, kSmallSave);
+  }
+  EXPECT_THAT(ReadText(path), AllOf(HasSubstr("\ndigest "), HasSubstr(local)));
 }
 
 // What it asked for and never sent is not what it shipped later.

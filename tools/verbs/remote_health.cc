@@ -143,9 +143,16 @@ std::optional<Diagnosis> HealthOfRemote(const Store& store) {
                      "",
                      {{"remote", info.remote}, {"by_address", true}}};
   }
-  if (info.shipped_to.empty()) return std::nullopt;
-  Diagnosis row =
-      OfDirectory(internal::LookAtRemote(store, kPatience), info.following);
+  const internal::RemoteLook look = internal::LookAtRemote(store, kPatience);
+  if (look.address.empty()) {
+    if (look.reads.ok()) return std::nullopt;
+    return Diagnosis{"remote",
+                     Level::kProblem,
+                     "no open with a remote goes on",
+                     Said(look.reads),
+                     {{"remote", Json()}, {"by_address", false}}};
+  }
+  Diagnosis row = OfDirectory(look, info.following);
   if (info.far_bytes == 0) return row;
   absl::StrAppendFormat(&row.what,
                         "; %s of array bytes left this disk (local_keep) and "
