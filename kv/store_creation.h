@@ -18,6 +18,10 @@
 
 namespace ckptree::kv {
 
+// Whether `db` or `journal` in there has a file that is called as one of a
+// store, or cannot be looked at: else folders of these names are of others.
+bool HasFilesOfStore(const Options& options, const std::string& directory);
+
 // OK where a store may be made: nothing of one is there, or only what an
 // unfinished creation left. Files of others stay beside it, but for what may
 // be checkpoints: who trained with these and names their folder would begin

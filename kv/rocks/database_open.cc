@@ -34,6 +34,7 @@
 #include "kv/rocks/instance.h"
 #include "kv/rocks/marker.h"
 #include "kv/rocks/standing.h"
+#include "kv/store_creation.h"
 #include "kv/store_directory.h"
 #include "kv/store_lock.h"
 #include "rocksdb/db.h"
@@ -89,6 +90,10 @@ absl::StatusOr<StoreDirectory> Database::Impl::LookAtStore() const {
         "the store in %s was made by an engine without a journal, of format 0 "
         "before it: read it with that engine",
         directory));
+  }
+  if (!HasFilesOfStore(reader_options, directory)) {
+    return absl::NotFoundError(absl::StrFormat(
+        "no store in %s: its folder '%s' is of others", directory, kDbName));
   }
   return absl::DataLossError(absl::StrFormat(
       "the store in %s has lost its journal: `ckptree repair` makes it anew "

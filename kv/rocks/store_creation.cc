@@ -113,12 +113,25 @@ absl::StatusOr<bool> CheckOurs(const Options& options,
 
 }  // namespace
 
+bool HasFilesOfStore(const Options& options, const std::string& directory) {
+  for (const std::string_view folder : {kDbName, kJournalName}) {
+    const absl::StatusOr<std::vector<std::string>> names =
+        ListDirectory(options, Join(directory, folder));
+    if (names.ok() ? std::ranges::any_of(*names, IsNameInside)
+                   : !absl::IsNotFound(names.status())) {
+      return true;
+    }
+  }
+  return false;
+}
+
 absl::Status MayCreate(const Options& options, const std::string& directory) {
   CKPTREE_ASSIGN_OR_RETURN(const StoreDirectory found, LookAt(directory));
   const absl::Status exists = absl::AlreadyExistsError(
       absl::StrFormat("there is a store in %s", directory));
   if (!found.creating && (found.head || found.db || found.journal)) {
-    return exists;
+    if (found.head || HasFilesOfStore(options, directory)) return exists;
+    return IsOfOthers(directory, found.journal ? kJournalName : kDbName);
   }
   if (found.creating) {
     // No commit is acknowledged while CREATING is there, so a journal beyond

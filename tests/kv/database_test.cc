@@ -342,6 +342,33 @@ TEST_F(DatabaseTest, RefusesPlacesThatAreNotForIt) {
   EXPECT_OK(Open());
 }
 
+// Nor is a store there: it was called one that has lost its journal, which
+// `repair` would make anew.
+TEST_F(DatabaseTest, FoldersOfOthersAreNoStore) {
+  namespace fs = std::filesystem;
+  fs::create_directory(Store());
+  for (const char* folder : {"db", "journal"}) {
+    const fs::path path = fs::path(Store()) / folder;
+    fs::create_directory(path);
+    for (const bool empty : {true, false}) {
+      if (!empty) std::ofstream(path / "runs.sqlite") << "mine";
+      for (const Mode mode : {Mode::kReadWrite, Mode::kRead}) {
+        EXPECT_THAT(Open(mode), StatusIs(absl::StatusCode::kNotFound));
+      }
+      EXPECT_THAT(Create(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                     HasSubstr(std::string("'") + folder +
+                                               "', which no store made")));
+      EXPECT_EQ(fs::is_empty(path), empty);
+    }
+    fs::remove_all(path);
+  }
+  { ASSERT_OK_AND_ASSIGN(const auto database, Create()); }
+  fs::remove_all(fs::path(Store()) / "journal");
+  EXPECT_THAT(Create(), StatusIs(absl::StatusCode::kAlreadyExists));
+  EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kDataLoss,
+                               HasSubstr("lost its journal")));
+}
+
 // What would be written over or removed, and what has a name of ours and is of
 // another kind, is named before anything is made.
 TEST_F(DatabaseTest, IsNotMadeWhereOthersHaveNamesOfIt) {
