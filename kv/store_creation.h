@@ -22,6 +22,10 @@ namespace ckptree::kv {
 // store, or cannot be looked at: else folders of these names are of others.
 bool HasFilesOfStore(const Options& options, const std::string& directory);
 
+// kFailedPrecondition: in `db` or `journal` of the store stands what no store
+// made.
+absl::Status CheckInside(const Options& options, const std::string& directory);
+
 // OK where a store may be made: nothing of one is there, or only what an
 // unfinished creation left. Files of others stay beside it, but for what may
 // be checkpoints: who trained with these and names their folder would begin

@@ -84,6 +84,8 @@ absl::Status RemoveStore(const std::string& directory, std::size_t most_steps) {
   if (!kv::MayCreate(options, path).ok()) {
     CKPTREE_RETURN_IF_ERROR(LookInto(path, most_steps));
   }
+  // What is in the folders of a store goes with them.
+  CKPTREE_RETURN_IF_ERROR(kv::CheckInside(options, path));
   CKPTREE_RETURN_IF_ERROR(lock->Check());
   CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory now, kv::LookAt(path));
   if (now.foreign.empty()) {

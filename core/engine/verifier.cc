@@ -29,6 +29,7 @@
 #include "core/verify/verify_walk.h"
 #include "core/version/base_loader.h"
 #include "core/version/dead_blocks.h"
+#include "core/version/step_health.h"
 #include "schema/keys.h"
 #include "schema/store_record.h"
 
@@ -52,9 +53,7 @@ class Verifier {
                                engine_.catalog().Resolve(selector));
       wanted_.insert({step->branch, step->step});
     }
-    for (const std::string& warning : engine_.warnings()) {
-      damage_.Add(Finding::Severity::kDamage, warning);
-    }
+    for (const std::string& warning : engine_.warnings()) AddHere(warning);
     for (const std::string& note : engine_.notes()) {
       damage_.Add(Finding::Severity::kWarning, note);
     }
@@ -125,7 +124,7 @@ class Verifier {
       std::vector<std::string> ragged;
       for (std::string& what : database_.CheckJournal(&ragged)) {
         if (std::find(known.begin(), known.end(), what) == known.end()) {
-          damage_.Add(Finding::Severity::kDamage, std::move(what));
+          AddHere(std::move(what));
         }
       }
       for (std::string& what : ragged) {
@@ -133,7 +132,7 @@ class Verifier {
       }
     }
     if (std::string damage = database_.IndexDamage(); !damage.empty()) {
-      damage_.Add(Finding::Severity::kDamage, std::move(damage));
+      AddHere(std::move(damage));
     }
     // Whatever was not read then says nothing.
     if (const auto& enough = engine_.options().cancelled;
@@ -145,6 +144,18 @@ class Verifier {
   }
 
  private:
+  // What is wrong with rows on this disk. Those of an address are a copy.
+  void AddHere(std::string what) {
+    if (engine_.address().empty()) {
+      damage_.Add(Finding::Severity::kDamage, std::move(what));
+      return;
+    }
+    damage_.Add(Finding::Severity::kWarning,
+                absl::StrFormat("what this machine keeps of its rows in %s is "
+                                "damaged, and nothing there (%s): remove that "
+                                "folder, which is fetched again",
+                                engine_.directory(), what));
+  }
   // Files are read in addition.
   absl::Status Tell(std::uint64_t done) const {
     if (!options_.on_progress) return absl::OkStatus();
@@ -322,6 +333,13 @@ class Verifier {
     if (!version->removed) {
       ++report_.steps;
       report_.leaves += leaves.leaves;
+      const std::string_view loss = LossIn(version->record.note);
+      if (!loss.empty()) {
+        damage_.Add(Finding::Severity::kWarning,
+                    absl::StrFormat("%s: %s; what is there is whole",
+                                    version->name(), loss),
+                    {version->step()});
+      }
     }
     std::uint64_t before = 0;  // That its other parts have read.
     for (const auto& [number, part] : version->loaded) {

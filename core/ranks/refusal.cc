@@ -97,6 +97,16 @@ absl::Time TimeOf(const RankMail& refused) {
   return absl::FromUnixNanos(static_cast<std::int64_t>(refused.ordinal));
 }
 
+// Whether a file of another's has the name.
+bool IsOfOthers(const kv::Options& kv_options, const std::string& file) {
+  const absl::StatusOr<std::string> bytes =
+      kv::ReadFile(kv_options, file, kMostRefusalBytes);
+  if (absl::IsNotFound(bytes.status())) return false;
+  if (!bytes.ok()) return true;
+  const absl::StatusOr<RankMail> mail = schema::DecodeRankMail(*bytes);
+  return !mail.ok() || mail->kind != MailKind::kRefused;
+}
+
 }  // namespace
 
 void TellRefusal(const std::string& directory, const RankOptions& options,
@@ -114,6 +124,7 @@ void TellRefusal(const std::string& directory, const RankOptions& options,
   const std::string bytes = schema::EncodeRankMail(refused);
   if (options.shared_folder) {
     const std::string file = FileOf(directory);
+    if (IsOfOthers(kv_options, file)) return;
     const std::string half = absl::StrCat(file, "-", refused.pid);
     if (kv::WriteFile(kv_options, half, bytes).ok() &&
         kv::RenameFile(kv_options, half, file).ok()) {
@@ -137,7 +148,9 @@ void TellRefusal(const std::string& directory, const RankOptions& options,
 
 void ForgetRefusal(const std::string& directory,
                    const kv::Options& kv_options) {
-  kv::RemoveFile(kv_options, FileOf(directory)).IgnoreError();
+  const std::string file = FileOf(directory);
+  if (IsOfOthers(kv_options, file)) return;
+  kv::RemoveFile(kv_options, file).IgnoreError();
 }
 
 RefusalWatch::RefusalWatch(const std::string& directory,

@@ -391,7 +391,8 @@ absl::Status Replicator::TakeOver(std::uint64_t ordinal, const kv::Call& call) {
     }
     return Refused(absl::StrFormat(
         "%s and %s are the same store and differ in %d rows, and neither is "
-        "known to have come from the other: nothing is shipped. An empty "
+        "known to have come from the other: nothing is shipped. Open it "
+        "without a remote to read it, and copy what is to stay; an empty "
         "directory with this remote fetches the store from there",
         directory_, store_->address(), differ.size()));
   };

@@ -356,6 +356,18 @@ absl::StatusOr<Store> MakeStore(const std::string& directory, const Store& from,
 
 }  // namespace
 
+namespace {
+
+// What a recovery makes in its folder.
+constexpr std::string_view kMadeName = "store";
+constexpr std::string_view kScratchName = "scratch";
+
+bool IsOfWork(std::string_view name) {
+  return name == kMadeName || name.starts_with(kScratchName);
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<WorkFolder>> WorkFolder::Make(std::string path) {
   std::error_code error;
   const bool made = fs::create_directory(path, error);
@@ -376,11 +388,18 @@ absl::StatusOr<std::unique_ptr<WorkFolder>> WorkFolder::Make(std::string path) {
         absl::StrFormat("%s exists: another recovery makes it", path));
   }
   CKPTREE_RETURN_IF_ERROR(lock.status());
+  std::vector<fs::path> left;
   for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
-    if (entry.path().filename() != kv::kLockName) {
-      fs::remove_all(entry.path(), error);
+    const std::string name = entry.path().filename();
+    if (name == kv::kLockName) continue;
+    if (!IsOfWork(name)) {
+      return absl::AlreadyExistsError(absl::StrFormat(
+          "%s exists and has %s, which no recovery made; move it away", path,
+          name));
     }
+    left.push_back(entry.path());
   }
+  for (const fs::path& one : left) fs::remove_all(one, error);
   fs::permissions(path, fs::perms::owner_all, error);
   return std::unique_ptr<WorkFolder>(
       new WorkFolder(std::move(path), *std::move(lock)));
@@ -467,12 +486,13 @@ absl::StatusOr<RecoverReport> RecoverFrom(const std::string& from_in,
   CKPTREE_ASSIGN_OR_RETURN(
       const std::unique_ptr<internal::WorkFolder> work,
       internal::WorkFolder::Make(to + internal::kWorkFolderEnd));
-  const std::string making = *work / "store";
+  const std::string making = *work / internal::kMadeName;
   internal::RecoveryPlan plan;
   plan.options = options;
   CKPTREE_ASSIGN_OR_RETURN(
       RecoverReport report,
-      internal::RecoverInto(from, making, *work / "scratch", plan));
+      internal::RecoverInto(from, making, *work / internal::kScratchName,
+                            plan));
   // Nothing that looks like a store where nothing could be saved.
   if (report.steps_saved() == 0 && !report.complete()) return report;
   // Step 5.

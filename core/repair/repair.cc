@@ -13,6 +13,7 @@
 
 #include "ckptree/repair.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -49,6 +50,13 @@ namespace {
 namespace fs = std::filesystem;
 
 using Action = RepairReport::Action;
+
+// No other folder can take its place then.
+bool IsMounted(const std::string& directory) {
+  struct statx found;
+  return statx(AT_FDCWD, directory.c_str(), 0, STATX_TYPE, &found) == 0 &&
+         (found.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+}
 
 // Size, time and place of every file that a writer would change: not of LOCK,
 // nor of those of readers and of who asks a writer, which come and go.
@@ -141,6 +149,15 @@ class Repairer {
     if (!options_.only_if.empty() && options_.only_if != report_.id) {
       return absl::AbortedError(absl::StrFormat(
           "%s is not as it was when the repair was planned", directory_));
+    }
+    if (report_.action == Action::kRebuild && IsMounted(directory_)) {
+      const std::string why = absl::StrFormat(
+          "a file system is mounted at %s, and a repair puts another folder in "
+          "its place: recover the store into a new one (`ckptree recover`), or "
+          "repair it where that file system is mounted above it",
+          directory_);
+      if (options_.execute) return absl::FailedPreconditionError(why);
+      report_.notes.push_back(why);
     }
     // Step 4.
     if (report_.action == Action::kRebuild) CKPTREE_RETURN_IF_ERROR(Rebuild());
@@ -289,6 +306,7 @@ class Repairer {
     verifying.on_progress = options_.on_progress;
     CKPTREE_ASSIGN_OR_RETURN(const VerifyReport verified,
                              Verify(&engine, verifying));
+    report_.not_looked_at = verified.not_looked_at;
     // Whichever of the two is damaged, the other has the rows.
     index_damage_ = engine.database().IndexDamage();
     std::vector<std::string> ragged;

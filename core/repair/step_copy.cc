@@ -24,6 +24,7 @@
 #include "core/engine/step_builder.h"
 #include "core/process/out_of_reach.h"
 #include "core/save/save.h"
+#include "core/version/step_health.h"
 #include "schema/limits.h"
 
 namespace ckptree::internal {
@@ -346,7 +347,7 @@ class StepCopier {
     StepOriginPeer::Set(&builder_, std::move(origin));
     std::string note = info.note;
     if (!result_.lost.empty()) {
-      note = absl::StrFormat("[recovered: %d of %d leaves lost]%s%s",
+      note = absl::StrFormat("%s%d of %d leaves lost]%s%s", kRecoveredNote,
                              result_.leaves_lost,
                              result_.leaves_lost + result_.leaves_saved,
                              info.note.empty() ? "" : " ", info.note);

@@ -62,6 +62,28 @@ std::string FreeName(const std::string& store) {
   return name;
 }
 
+// kFailedPrecondition: the folder is of others, or has what no repair made.
+absl::Status CheckOurs(const kv::Options& options, const std::string& folder) {
+  const auto not_ours = [&folder](std::string_view what) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s %s, and a repair works in a folder of that name: move it away",
+        folder, what));
+  };
+  std::error_code error;
+  if (fs::symlink_status(folder, error).type() != fs::file_type::directory) {
+    return not_ours("is no folder");
+  }
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                           kv::ListDirectory(options, folder));
+  for (const std::string& name : names) {
+    if (name != kDoneName && name != kDamagedName && name != kv::kLockName &&
+        name != kMadeName && !name.starts_with(kScratchName)) {
+      return not_ours(absl::StrFormat("has %s, which no repair made", name));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // DONE first: without it nothing else in the folder means anything.
 absl::Status RemoveFolder(const kv::Options& options,
                           const std::string& folder) {
@@ -76,6 +98,7 @@ absl::StatusOr<StoreSwap::Leftover> StoreSwap::Look(const kv::Options& options,
                                                     const std::string& store) {
   const std::string folder = FolderOf(store);
   if (!Exists(folder)) return Leftover::kNone;
+  CKPTREE_RETURN_IF_ERROR(CheckOurs(options, folder));
   const std::string made = absl::StrFormat("%s/%s", folder, kMadeName);
   const std::string damaged = absl::StrFormat("%s/%s", folder, kDamagedName);
   const std::string uuid = DoneUuid(options, folder);
@@ -116,7 +139,7 @@ absl::StatusOr<std::unique_ptr<StoreSwap>> StoreSwap::Begin(
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                            kv::ListDirectory(options, folder));
   for (const std::string& name : names) {
-    if (name.starts_with(kMadeName) || name.starts_with(kScratchName)) {
+    if (name == kMadeName || name.starts_with(kScratchName)) {
       CKPTREE_RETURN_IF_ERROR(kv::RemoveTree(options, swap->Name(name)));
     }
   }

@@ -15,6 +15,7 @@
 #include "core/process/guarded_call.h"
 #include "core/save/lineage.h"
 #include "core/version/base_loader.h"
+#include "core/version/catalog.h"
 #include "core/version/store_features.h"
 #include "schema/keys.h"
 
@@ -208,6 +209,12 @@ absl::Status StepWriter::LoadTip(std::uint32_t branch, bool whole) {
     status = CheckBlocksAreThere(*context_.database, *tip);
     tip_ = *std::move(tip);
   });
+  if (absl::IsDataLoss(status) && branch != kMainBranch) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> row,
+                             context_.database->Get(schema::Space::kRecords,
+                                                    schema::BranchKey(branch)));
+    if (!row.has_value()) return absl::NotFoundError("its branch was dropped");
+  }
   if (absl::IsDataLoss(status)) {
     // A damaged base must not stop training: the next save is full.
     context_.logger->Log(

@@ -14,12 +14,25 @@
 
 namespace ckptree::internal {
 
+// As Recover() begins the note of a step that it found a part of.
+inline constexpr std::string_view kRecoveredNote = "[recovered: ";
+
+// What such a note says of that, as "recovered: 1 of 35 leaves lost"; empty:
+// nothing was lost.
+inline std::string_view LossIn(std::string_view note) {
+  const std::size_t end = note.find(']');
+  if (!note.starts_with(kRecoveredNote) || end == note.npos) return "";
+  return note.substr(1, end - 1);
+}
+
 // No array has a NaN or an Inf, which is known of each, and no metric is one: a
-// run whose loss is infinite has diverged whatever its arrays hold. `step`: a
-// StepInfo, or the record of a step.
+// run whose loss is infinite has diverged whatever its arrays hold. Nor is one
+// that lost leaves, whatever the rest holds. `step`: a StepInfo, or the record
+// of a step.
 template <typename Step>
 bool IsHealthy(const Step& step) {
   if (step.nonfinite_leaves != 0 || step.unknown_leaves != 0) return false;
+  if (!LossIn(step.note).empty()) return false;
   for (const auto& [name, value] : step.metrics) {
     if (!std::isfinite(value)) return false;
   }

@@ -2,6 +2,8 @@
 
 #include "kv/files/status.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <string>
 #include <string_view>
@@ -90,6 +92,14 @@ absl::Status ToReadStatus(const rocksdb::Status& status,
       absl::StrFormat("%s: %s", context, status.ToString()));
   gone.SetPayload(kGone, absl::Cord());
   return gone;
+}
+
+bool IsUnreadable(const absl::Status& status) {
+  if (status.code() != absl::StatusCode::kUnknown) return false;
+  const std::string text(status.message());
+  return std::ranges::any_of(std::array{EIO, EISDIR}, [&text](int error) {
+    return text.ends_with(std::generic_category().message(error));
+  });
 }
 
 bool IsGone(const absl::Status& status) {

@@ -24,6 +24,11 @@ absl::Status ToReadStatus(const rocksdb::Status& status,
                           std::string_view context);
 bool IsGone(const absl::Status& status);
 
+// Whether a read failed because the disk cannot give what is there (EIO), or a
+// folder stands in the place of the file, and not for lack of memory, of file
+// descriptors or of rights.
+bool IsUnreadable(const absl::Status& status);
+
 }  // namespace ckptree::kv
 
 #endif  // CKPTREE_KV_FILES_STATUS_H_

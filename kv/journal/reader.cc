@@ -10,7 +10,9 @@
 #include "absl/strings/str_format.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
+#include "base/status_text.h"
 #include "kv/file_system.h"
+#include "kv/files/status.h"
 #include "kv/journal/file_pair.h"
 #include "kv/journal/replay.h"
 #include "kv/journal/rows_file.h"
@@ -36,15 +38,17 @@ struct Files {
 class Reader {
  public:
   Reader(const Options& options, const std::string& directory,
-         std::uint64_t from, bool beside_writer)
+         std::uint64_t from, bool beside_writer, WhereUnreadable unreadable)
       : options_(options),
         directory_(Join(directory, kJournalName)),
         from_(from),
-        beside_writer_(beside_writer) {}
+        beside_writer_(beside_writer),
+        where_unreadable_(unreadable) {}
 
   absl::StatusOr<JournalContent> Run() {
     CKPTREE_RETURN_IF_ERROR(List());
     CKPTREE_RETURN_IF_ERROR(ReadPairs());
+    CKPTREE_RETURN_IF_ERROR(JudgeUnreadable());
     ChooseChain();
     if (from_ <= 1 && !beside_writer_) TellBlocks();
     TakeFollows();
@@ -55,6 +59,15 @@ class Reader {
  private:
   absl::StatusOr<std::string> Read(const std::string& name,
                                    std::size_t max_bytes) {
+    absl::StatusOr<std::string> bytes = ReadWhatIsThere(name, max_bytes);
+    if (!IsUnreadable(bytes.status())) return bytes;
+    // What the disk cannot give is as good as damaged: the other copy has it.
+    unreadable_.try_emplace(name, bytes.status());
+    return std::string();
+  }
+
+  absl::StatusOr<std::string> ReadWhatIsThere(const std::string& name,
+                                              std::size_t max_bytes) {
     const std::string path = Join(directory_, name);
     CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t size,
                              FileSize(options_, path));
@@ -65,6 +78,30 @@ class Reader {
     }
     return ReadFile(options_, path, std::min<std::size_t>(size, max_bytes),
                     kMostZeros);
+  }
+
+  // Of the newest first copy, from which everything that was synced comes, the
+  // disk may give tomorrow what it does not give today; who went on without it
+  // would make void what is there alone.
+  absl::Status JudgeUnreadable() {
+    std::uint64_t newest = 0;
+    for (const FilePair& pair : pairs_) {
+      if (pair.used()) newest = pair.file();
+    }
+    for (const auto& [name, why] : unreadable_) {
+      const auto id = ParseJournalFileName(name);
+      if (where_unreadable_ == WhereUnreadable::kNewestIsRefused &&
+          id.has_value() && id->copy == Copy::kA && id->file >= newest) {
+        return base::WithText(
+            why, absl::StrFormat("%s; where the disk gives it no more `ckptree "
+                                 "repair` goes on with its second copy",
+                                 why.message()));
+      }
+      if (beside_writer_) continue;
+      content_.damage.push_back(absl::StrFormat("journal/%s cannot be read: %s",
+                                                name, why.message()));
+    }
+    return absl::OkStatus();
   }
 
   absl::Status List() {
@@ -85,6 +122,7 @@ class Reader {
       // Zeros are of one that was never written, or not synced before a crash:
       // what is checked stands in one sector. A writer may be about to write.
       if (!tip_.has_value() && !in_tip.has_value() && !beside_writer_ &&
+          !unreadable_.contains(name) &&
           bytes->find_first_not_of('\0') != std::string::npos) {
         content_.damage.push_back(
             absl::StrFormat("journal/%s is damaged: it says nothing; the next "
@@ -408,6 +446,8 @@ class Reader {
   const std::string directory_;
   const std::uint64_t from_;
   const bool beside_writer_;
+  const WhereUnreadable where_unreadable_;
+  std::map<std::string, absl::Status> unreadable_;  // By name.
   JournalContent content_;
   std::optional<TipNote> tip_;
   bool tip_is_there_ = false;  // The file, whatever it says.
@@ -450,8 +490,9 @@ std::optional<base::Digest> HashAt(const JournalContent& journal,
 absl::StatusOr<JournalContent> ReadJournal(const Options& options,
                                            const std::string& directory,
                                            std::uint64_t from,
-                                           bool beside_writer) {
-  return Reader(options, directory, from, beside_writer).Run();
+                                           bool beside_writer,
+                                           WhereUnreadable unreadable) {
+  return Reader(options, directory, from, beside_writer, unreadable).Run();
 }
 
 }  // namespace ckptree::kv

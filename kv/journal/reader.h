@@ -87,6 +87,13 @@ struct JournalContent {
   std::string in_tip;
 };
 
+// A file that the disk cannot give, by EIO, is taken for a damaged one.
+enum class WhereUnreadable {
+  // But the newest first copy: its error is returned.
+  kNewestIsRefused,
+  kIsDamage,  // Also that: what is left is saved elsewhere.
+};
+
 // Reads all records from `from` on, from both copies: nothing is lost while
 // each is whole in one of them. `beside_writer`: what is being written right
 // now is neither damage nor lost. kNotFound where there is no journal.
@@ -94,10 +101,10 @@ struct JournalContent {
 // Sources: the file number and the place in both copies stand in each record,
 // so a record that is whole in one copy shows where the next one begins in the
 // other, and bytes of the user's that look like a record are never one.
-absl::StatusOr<JournalContent> ReadJournal(const Options& options,
-                                           const std::string& directory,
-                                           std::uint64_t from,
-                                           bool beside_writer);
+absl::StatusOr<JournalContent> ReadJournal(
+    const Options& options, const std::string& directory, std::uint64_t from,
+    bool beside_writer,
+    WhereUnreadable unreadable = WhereUnreadable::kNewestIsRefused);
 
 // The hash of a commit, as a record or the tip note says it; nothing where
 // neither does.

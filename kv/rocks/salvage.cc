@@ -129,7 +129,7 @@ class Salvager {
   absl::Status TakeRecords() {
     absl::StatusOr<JournalContent> journal =
         ReadJournal(reader_options_, from_, base_ + 1,
-                    /*beside_writer=*/false);
+                    /*beside_writer=*/false, WhereUnreadable::kIsDamage);
     if (!journal.ok()) {
       records_problem_ = std::string(journal.status().message());
       return absl::OkStatus();
@@ -284,7 +284,8 @@ class Salvager {
     CKPTREE_RETURN_IF_ERROR(MakeDirectory(options_, to_));
     // Those of files from before the rows, too.
     const absl::StatusOr<JournalContent> all =
-        ReadJournal(reader_options_, from_, 1, /*beside_writer=*/true);
+        ReadJournal(reader_options_, from_, 1, /*beside_writer=*/true,
+                    WhereUnreadable::kIsDamage);
     const JournalBlocks blocks = BlocksIn(all.ok() ? *all : journal_);
     RebuildSource source;
     source.db_directory = IndexDirectory(from_);

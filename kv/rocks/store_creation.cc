@@ -125,6 +125,19 @@ bool HasFilesOfStore(const Options& options, const std::string& directory) {
   return false;
 }
 
+absl::Status CheckInside(const Options& options, const std::string& directory) {
+  for (const std::string_view folder : {kDbName, kJournalName}) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                             ListDirectory(options, Join(directory, folder)));
+    const auto other = std::ranges::find_if_not(names, IsNameInside);
+    if (other == names.end()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s/%s/%s was made by no store: move it away",
+                        directory, folder, *other));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status MayCreate(const Options& options, const std::string& directory) {
   CKPTREE_ASSIGN_OR_RETURN(const StoreDirectory found, LookAt(directory));
   const absl::Status exists = absl::AlreadyExistsError(

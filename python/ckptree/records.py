@@ -18,6 +18,9 @@ from math import isfinite
 from ckptree.hints import TYPE_CHECKING, Any, NamedTuple
 from ckptree.table import Table
 
+# As a recovery begins the note of a step that it found a part of.
+RECOVERED = "[recovered: "
+
 if TYPE_CHECKING:
     from ckptree import _engine
 
@@ -51,8 +54,9 @@ class StepInfo(NamedTuple):
     @property
     def healthy(self) -> bool:
         """Without NaN and Inf in its arrays and metrics, as "healthy" and
-        policies have it. False where that is not known: of arrays that were
-        saved with statistics=False.
+        policies have it. False where that is not known, of arrays that were
+        saved with statistics=False, and of a step that lost leaves when its
+        store was recovered.
 
         >>> with ckptree.Store(tmp / "healthy") as store:
         ...     _ = store.save(1, {"w": [0.5]}, metrics={"loss": 2}).result()
@@ -60,7 +64,9 @@ class StepInfo(NamedTuple):
         True
         """
         unfit = self.nonfinite_leaves + self.unknown_leaves
-        return unfit == 0 and all(map(isfinite, self.metrics.values()))
+        if unfit or self.note.startswith(RECOVERED):
+            return False
+        return all(map(isfinite, self.metrics.values()))
 
 
 class LeafStats(NamedTuple):

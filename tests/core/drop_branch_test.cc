@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/core/fixture.h"
 
@@ -34,6 +36,33 @@ TEST_F(DropBranchTest, BesideTheCollector) {
     ASSERT_OK(store_->DropBranch(branch)) << i;
   }
   EXPECT_THAT(*store_->Branches(), SizeIs(1));
+}
+
+// Each of its saves that did not end is told, and nothing is called damaged.
+TEST_F(DropBranchTest, BesideSavesToIt) {
+  int refused = 0;
+  for (int i = 0; i < 20; ++i) {
+    if (i == 0) ASSERT_OK(Save(1, RandomBytes(100, 1)));
+    const std::string branch = "b" + std::to_string(i);
+    ASSERT_OK(store_->Fork(1, branch));
+    std::vector<SaveHandle> saves;
+    for (const std::int64_t step : {2, 3, 4}) {
+      const Bytes bytes =
+          RandomBytes(2 << 20, static_cast<std::uint64_t>(10 * i + step));
+      StepBuilder builder = store_->Begin(step, {.branch = branch});
+      builder.Put("w", Uint8s(bytes), Ownership::kCopy);
+      saves.push_back(std::move(builder).Commit());
+    }
+    ASSERT_OK(store_->DropBranch(branch));
+    for (SaveHandle& save : saves) {
+      const absl::Status saved = save.WaitCommitted(kLong);
+      if (saved.ok()) continue;
+      ++refused;
+      EXPECT_THAT(saved, StatusIs(absl::StatusCode::kNotFound,
+                                  HasSubstr("its branch was dropped")));
+    }
+  }
+  EXPECT_GT(refused, 20);
 }
 
 TEST_F(DropBranchTest, ATaggedStepKeepsItsBranch) {

@@ -154,6 +154,19 @@ TEST_F(RemoveStoreTest, NotWhatIsOfOthers) {
 }
 
 // What a process leaves that was killed while it made one.
+TEST_F(RemoveStoreTest, NotWhatOthersPutIntoIt) {
+  ASSERT_OK(Open().Close());
+  for (const std::string folder : {"/db", "/journal"}) {
+    const std::string file = Path() + folder + "/mine.txt";
+    std::ofstream(file) << "mine";
+    ExpectRefused(0, file, 0);
+    EXPECT_EQ(fs::file_size(file), 4u);
+    fs::remove(file);
+  }
+  ASSERT_OK(RemoveStore(Path()));
+  EXPECT_THAT(Names(), ::testing::IsEmpty());
+}
+
 TEST_F(RemoveStoreTest, OneThatWasNeverMadeGoes) {
   fs::create_directory(Path());
   std::ofstream(Path() + "/CREATING") << "";

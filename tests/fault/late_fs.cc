@@ -111,16 +111,17 @@ IOStatus LateFs::WaitForSync() {
   return fails_ ? IOStatus::IOError("the sync failed") : IOStatus::OK();
 }
 
-void LateFs::Hide(const std::string& ending) {
+void LateFs::Hide(const std::string& ending, const std::string& why) {
   const absl::MutexLock lock(&mu_);
   hides_ = ending;
+  why_ = why;
 }
 
 IOStatus LateFs::Look(const std::string& path) {
   const absl::MutexLock lock(&mu_);
   if (!hides_.empty() && path.ends_with(hides_)) {
     ++hidden_;
-    return IOStatus::IOError(path, "it is hidden");
+    return IOStatus::IOError(path, why_);
   }
   const auto missing = missing_.find(Normal(path));
   if (missing == missing_.end()) return IOStatus::OK();

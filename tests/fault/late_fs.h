@@ -40,8 +40,9 @@ class LateFs : public rocksdb::FileSystemWrapper {
   // From now on; what was seen before is as old as it is.
   void Delay(absl::Duration names, absl::Duration rest);
 
-  // From now on reads of files whose path ends so fail; empty: none of them.
-  void Hide(const std::string& ending);
+  // From now on reads of files whose path ends so fail, and say why; empty:
+  // none of them.
+  void Hide(const std::string& ending, const std::string& why = "it is hidden");
   // How many did.
   std::uint64_t hidden() const { return hidden_; }
 
@@ -136,6 +137,7 @@ class LateFs : public rocksdb::FileSystemWrapper {
   std::map<std::string, Seen<std::uint64_t>> sizes_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> written_ ABSL_GUARDED_BY(mu_);
   std::string hides_ ABSL_GUARDED_BY(mu_);
+  std::string why_ ABSL_GUARDED_BY(mu_);
   std::atomic<std::uint64_t> hidden_ = 0;
   bool holds_ ABSL_GUARDED_BY(mu_) = false;
   bool fails_ ABSL_GUARDED_BY(mu_) = false;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <string>
 
@@ -78,6 +79,22 @@ TEST_F(RanksRefusalTest, TheOthersHearWhyOfTheRemote) {
   // Nobody is there whom it could connect to: no store either.
   options.store.remote = far + "%20";
   ExpectAllRefused(options, absl::StatusCode::kInvalidArgument, "an escape");
+}
+
+TEST_F(RanksRefusalTest, AFileOfOthersIsLeft) {
+  std::optional<Store> writer = Store::Open(path(), Local()).value();
+  std::ofstream(file()) << "mine";
+  const auto is_left = [this] {
+    std::ifstream read(file());
+    return std::string(std::istreambuf_iterator<char>(read), {}) == "mine";
+  };
+  EXPECT_THAT(RankGroup::Open(path(), Options(0, 3)).status(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("is held by another writer")));
+  EXPECT_TRUE(is_left());
+  writer.reset();
+  InGroup(3, [](RankGroup& group) { ASSERT_OK(SaveAll(group, 1)); });
+  EXPECT_TRUE(is_left());
 }
 
 // That of another job, or of a run before, is nobody's.

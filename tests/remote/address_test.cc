@@ -110,6 +110,31 @@ TEST_F(AddressTest, ACacheThatCannotBeMadeIsNoAbsentStore) {
               AllOf(HasSubstr(Disk("file")), HasSubstr("XDG_CACHE_HOME")));
 }
 
+// What is wrong with what this machine keeps is no damage of the store.
+TEST_F(AddressTest, VerifyTellsACacheFromTheStore) {
+  {
+    Store store = Write("a", "far");
+    SaveOf(store, 1, 1);
+    ASSERT_OK(store.Close());
+  }
+  ASSERT_OK(Read("far").Close());
+  int hurt = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(Disk("cache"))) {
+    if (entry.path().filename() != "tip") continue;
+    fs::remove(entry.path());
+    ++hurt;
+  }
+  ASSERT_EQ(hurt, 1);
+  Store reader = Read("far");
+  ASSERT_OK_AND_ASSIGN(const VerifyReport report,
+                       reader.Verify({.level = VerifyOptions::Level::kDeep}));
+  ASSERT_EQ(report.findings.size(), 1u);
+  EXPECT_EQ(report.findings[0].severity, Finding::Severity::kWarning);
+  EXPECT_THAT(report.findings[0].what,
+              AllOf(HasSubstr(Disk("cache")), HasSubstr("fetched again")));
+  ExpectSeed(reader, 1, 1);
+}
+
 TEST_F(AddressTest, TwoStoresOfOneUuidAreTwo) {
   {
     Store one = Write("one", "one");

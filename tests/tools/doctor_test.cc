@@ -142,9 +142,13 @@ TEST_F(DoctorTest, ClockAndLeftovers) {
     ASSERT_OK(store.Close());
   }
   std::filesystem::create_directory(store_ + "/db.damaged-7");
-  std::filesystem::create_directory(store_ + ".damaged");
+  for (const char* end : {"", ".2", ".10", ".old"}) {
+    std::filesystem::create_directory(store_ + ".damaged" + end);
+  }
   const Result result = Run({"-C", store_, "doctor"});
   EXPECT_THAT(result.out, HasSubstr("db.damaged-7"));
+  EXPECT_THAT(result.out, HasSubstr(store_ + ".damaged and 2 more to " +
+                                    store_ + ".damaged.10 are there"));
   EXPECT_THAT(result.out, HasSubstr("remove it when nothing of it is missed"));
   EXPECT_EQ(Run({"-C", scratch_ / "no", "doctor"}).code, 3);
   EXPECT_EQ(Run({"-C", store_, "doctor", "x"}).code, 2);

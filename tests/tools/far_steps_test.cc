@@ -222,6 +222,10 @@ TEST_F(FarStepsTest, DoctorAsksTheRemote) {
   const json silent = Check("remote");
   EXPECT_EQ(silent["level"], "problem") << silent;
   EXPECT_EQ(silent["facts"]["reads"], false);
+  const Result repaired = Run({"repair", run_});
+  EXPECT_EQ(repaired.code, 2) << repaired.out << repaired.err;
+  EXPECT_THAT(repaired.out, AllOf(HasSubstr("and not all was"),
+                                  Not(HasSubstr("nothing to do"))));
   EXPECT_THAT(silent["what"].get<std::string>(), HasSubstr(address_));
   EXPECT_FALSE(std::filesystem::exists(bucket_));
 }

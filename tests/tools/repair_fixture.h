@@ -242,7 +242,7 @@ class RepairTest : public RecoverTest {
     EXPECT_GT(version, highest_);
     const Result verified = Run({"-C", source_, "verify", "--deep"});
     EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
-    EXPECT_THAT(verified.out, ::testing::HasSubstr("no damage\n"));
+    EXPECT_THAT(verified.out, ::testing::HasSubstr("no damage"));
   }
 
   std::uint64_t highest_ = 5;  // Version that was ever used.

@@ -242,9 +242,23 @@ TEST_F(RepairTest, PeopleAreToldWhatIsLost) {
   fs::create_directory(source_ + ".damaged");
   result = Run({"repair", source_, "--yes"});
   EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("kept as " + source_ + ".damaged.N"));
   EXPECT_THAT(result.out, HasSubstr("lost: step 50: own/w: "));
   EXPECT_THAT(result.out, HasSubstr(source_ + ".damaged.2"));
   EXPECT_TRUE(fs::is_empty(source_ + ".damaged"));
+  // Later, too, whoever uses that step.
+  const std::string loss = "recovered: 1 of 610 leaves lost";
+  result = Run({"-C", source_, "verify", "--deep"});
+  EXPECT_EQ(result.code, 0) << result.out;
+  EXPECT_THAT(result.out, HasSubstr("step 50: " + loss));
+  EXPECT_THAT(result.out, Not(HasSubstr("step 40: recovered")));
+  const std::string out = scratch_ / "50.safetensors";
+  result = Run({"-C", source_, "export", "latest", out});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("step 50: " + loss));
+  const Json healthy =
+      Json::parse(Run({"-C", source_, "show", "healthy", "--json"}).out);
+  EXPECT_EQ(healthy["step"], 40) << healthy;
 }
 
 TEST_F(RepairTest, ALiveWriterIsRefused) {
@@ -274,6 +288,37 @@ TEST_F(RepairTest, ALinkToTheStoreStaysALink) {
   EXPECT_TRUE(fs::is_symlink(scratch_ / "link"));
   EXPECT_THAT(Siblings(), ElementsAre("link", "source.damaged"));
   EXPECT_OK(Store::Open(scratch_ / "link", Quiet()));
+}
+
+// Nor is what others called as the folder that it works in.
+TEST_F(RepairTest, AFolderOfOthersIsNoFolderOfARepair) {
+  const auto refused = [this](const std::string& why) {
+    for (const std::string flag : {"--quiet", "--yes"}) {
+      const Result result = Run({"repair", source_, flag});
+      EXPECT_EQ(result.code, 2) << result.out << result.err;
+      EXPECT_THAT(result.err, HasSubstr(why));
+    }
+  };
+  const auto before = AllFiles(source_);
+  const std::string folder = source_ + ".repairing";
+  fs::create_directories(folder + "/thesis");
+  std::ofstream(folder + "/thesis/ch1.tex") << "mine";
+  refused("has thesis, which no repair made: ");
+  EXPECT_EQ(fs::file_size(folder + "/thesis/ch1.tex"), 4u);
+  fs::rename(folder, scratch_ / "other");
+  fs::create_directory_symlink(scratch_ / "other", folder);
+  fs::remove(NewestChunks());
+  refused("is no folder");
+  EXPECT_EQ(fs::file_size(scratch_ / "other/thesis/ch1.tex"), 4u);
+  fs::remove(folder);
+  // A recovery has a folder of its own, of which the same is true.
+  fs::copy(source_, destination_ + ".recovering", fs::copy_options::recursive);
+  const auto of_others = AllFiles(destination_ + ".recovering");
+  const Result recovered = Run({"recover", source_, destination_});
+  EXPECT_EQ(recovered.code, 2) << recovered.out << recovered.err;
+  EXPECT_THAT(recovered.err, HasSubstr("which no recovery made"));
+  EXPECT_TRUE(AllFiles(destination_ + ".recovering") == of_others);
+  EXPECT_NE(AllFiles(source_), before);  // But for the chunks.
 }
 
 // They are no part of what is damaged.

@@ -73,6 +73,59 @@ TEST_F(SqlTest, EachTable) {
             "100\n200\n300\n400\n500\n");
 }
 
+// It is bytes of an array in the store, and a number to everybody else.
+TEST_F(SqlTest, AnIntOfMoreThan64BitsIsNoArray) {
+  const std::string store = scratch_ / "ints";
+  {
+    ASSERT_OK_AND_ASSIGN(Store made,
+                         Store::Open(store, {.create_if_missing = true}));
+    for (const std::uint8_t step : std::vector<std::uint8_t>{1, 2}) {
+      std::vector<std::uint8_t> bytes(13, step);
+      const std::vector<float> w(2, step);
+      StepBuilder builder = made.Begin(step);
+      builder.Put("big", {.dtype = DType::kUint8,
+                          .shape = {13},
+                          .data = bytes.data(),
+                          .tag = "int"});
+      builder.Put("w",
+                  {.dtype = DType::kFloat32, .shape = {2}, .data = w.data()});
+      ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+    }
+    ASSERT_OK(made.Close());
+  }
+  const auto in = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"-C", store});
+    return Run(std::move(words));
+  };
+  EXPECT_EQ(
+      in({"sql", "select key, kind, dtype, shape from leaves where step=2",
+          "-o", "csv", "--no-header"})
+          .out,
+      "big,int,,\nw,array,float32,[2]\n");
+  EXPECT_EQ(
+      in({"sql", "select key from stats", "-o", "csv", "--no-header"}).out,
+      "w\nw\n");
+  EXPECT_EQ(in({"sql", "select key from stats where key='big'", "-o", "csv",
+                "--no-header"})
+                .out,
+            "");
+  EXPECT_THAT(in({"stat"}).out, AllOf(HasSubstr("1 array, 2 elements"),
+                                      ::testing::Not(HasSubstr("uint8"))));
+  const Result histogram = in({"hist", "big"});
+  EXPECT_EQ(histogram.code, 2);
+  EXPECT_THAT(histogram.err, HasSubstr("`big` is int"));
+  const json changes =
+      json::parse(in({"diff", "1", "2", "--values", "--json"}).out)["changes"];
+  ASSERT_EQ(changes.size(), 2u);
+  EXPECT_EQ(changes[0]["key"], "big");
+  EXPECT_TRUE(changes[0]["max_abs"].is_null()) << changes[0];
+  EXPECT_EQ(changes[1]["max_abs"], 1.0) << changes[1];
+  const Result exported = in({"export", "latest", scratch_ / "w.npz"});
+  EXPECT_EQ(exported.code, 0) << exported.err;
+  EXPECT_THAT(exported.err,
+              AllOf(HasSubstr("wrote 1 array"), HasSubstr("left out 1 leaf")));
+}
+
 // What a table looks up SQLite does not compare again.
 TEST_F(SqlTest, AKeyIsTheTextOfAPath) {
   for (const char* table : {"stats", "leaves"}) {

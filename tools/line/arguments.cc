@@ -151,7 +151,7 @@ absl::StatusOr<std::optional<std::int64_t>> Arguments::Number(
   std::int64_t value = 0;
   if (!absl::SimpleAtoi(*text, &value) || value < 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "`--%s %s`: a whole number is needed", flag, Escape(*text)));
+        "`--%s %s`: a whole number from 0 on is needed", flag, Escape(*text)));
   }
   return std::optional<std::int64_t>(value);
 }

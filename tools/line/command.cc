@@ -413,7 +413,10 @@ constexpr Command kCommands[] = {
      "made in the folder STORE.repairing.\n\n"
      "Ctrl-C leaves STORE as it was. After a kill, repair it again: that ends\n"
      "what was begun. Exit code 0: nothing is wrong, or all was repaired. 1:\n"
-     "something is wrong, or something is lost; all of it is listed.\n\n"
+     "something is wrong, or something is lost; all of it is listed. 2: "
+     "nothing\n"
+     "that was looked at is wrong, and not all was, as an object store is "
+     "away.\n\n"
      "  ckptree repair /runs/lm\n"
      "  ckptree repair /runs/lm --yes",
      kRepairFlags, true, 1, 1, RunRepair},

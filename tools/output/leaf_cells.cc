@@ -58,6 +58,10 @@ bool IsLargeInt(const LeafInfo& leaf) {
          leaf.shape.size() == 1 && leaf.shape[0] <= kMostIntBytes;
 }
 
+bool HoldsArray(const LeafInfo& leaf) {
+  return leaf.dtype != DType::kNone && !IsLargeInt(leaf);
+}
+
 Cell TypeCell(const LeafInfo& leaf) {
   if (IsLargeInt(leaf)) return TextCell("int");
   if (leaf.dtype == DType::kNone) return TextCell(Name(leaf.kind));

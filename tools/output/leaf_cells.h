@@ -22,6 +22,8 @@ std::string ShapeText(const Shape& shape);
 // An int of Python's with more than 64 bits, as generators of random numbers
 // have (python/src/state_writer.cc): its bytes are an array. Not of very many.
 bool IsLargeInt(const LeafInfo& leaf);
+// Whether it is an array, and not the bytes of such an int.
+bool HoldsArray(const LeafInfo& leaf);
 
 // "float32[3,4]", or the kind of what is no array.
 Cell TypeCell(const LeafInfo& leaf);

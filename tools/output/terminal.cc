@@ -15,8 +15,10 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 
 namespace ckptree::tools {
 namespace {
@@ -143,6 +145,15 @@ std::string Escape(std::string_view text) { return EscapeBut(text, ""); }
 
 std::string EscapeLines(std::string_view text) {
   return EscapeBut(text, "\n\t");
+}
+
+std::string ShellWord(std::string_view text) {
+  const bool plain = !text.empty() && std::ranges::all_of(text, [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+           std::string_view("/._-+:,@%=").find(c) != std::string_view::npos;
+  });
+  if (plain) return std::string(text);
+  return "'" + absl::StrReplaceAll(Escape(text), {{"'", "'\\''"}}) + "'";
 }
 
 int DisplayWidth(std::string_view text) {

@@ -34,6 +34,9 @@ std::string EscapeBut(std::string_view text, std::string_view keep);
 // As Escape, but for tabs and line ends, which stay.
 std::string EscapeLines(std::string_view text);
 
+// `text` as one word of a shell: in quotes where it needs them.
+std::string ShellWord(std::string_view text);
+
 // Columns that `text` takes; UTF-8 without control characters.
 int DisplayWidth(std::string_view text);
 

@@ -20,6 +20,7 @@
 #include "tools/line/command.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
+#include "tools/output/terminal.h"
 
 namespace ckptree::tools {
 namespace {
@@ -237,7 +238,7 @@ absl::StatusOr<int> RunDemo(Session& session) {
                       "  ckptree blame --where 'since<2000'\n"
                       "  ckptree diff 1200 small-lr/1600\n"
                       "  ckptree hist params/out/bias 100 2000\n",
-                      kSteps, shown, shown));
+                      kSteps, shown, ShellWord(directory)));
   return kExitOk;
 }
 

@@ -168,7 +168,7 @@ class Differences {
         CKPTREE_RETURN_IF_ERROR(ReadScalars(difference, &computed_[begin + i]));
       }
       if (values_ && difference.kind == LeafChange::Kind::kChanged &&
-          difference.before.type->dtype != DType::kNone) {
+          HoldsArray(*difference.before.type)) {
         CKPTREE_ASSIGN_OR_RETURN(const LeafInfo before,
                                  Named(difference, difference.before));
         CKPTREE_ASSIGN_OR_RETURN(const LeafInfo after,

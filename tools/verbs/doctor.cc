@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -309,12 +311,39 @@ class Doctor {
     std::string path = directory_;
     while (path.size() > 1 && path.ends_with('/')) path.pop_back();
     for (const char* end : {".damaged", ".repairing", ".recovering"}) {
-      if (!fs::exists(path + end, error)) continue;
+      const std::vector<std::string> there = Beside(path + end);
+      if (there.empty()) continue;
+      std::string what = Escape(there.front());
+      if (there.size() > 1) {
+        absl::StrAppendFormat(&what, " and %d more to %s", there.size() - 1,
+                              Escape(there.back()));
+      }
       Add("leftovers", Level::kNote,
-          absl::StrFormat("%s%s is there", Escape(path), end),
+          absl::StrFormat("%s %s there", what, there.size() > 1 ? "are" : "is"),
           AdviceOnLeftover(end));
     }
     if (found_.size() == before) Add("leftovers", Level::kGood, "none");
+  }
+
+  // `path`, and those with a number behind it, in the order of these.
+  static std::vector<std::string> Beside(const std::string& path) {
+    std::map<std::uint64_t, std::string> there;
+    std::error_code error;
+    if (fs::exists(path, error)) there[1] = path;
+    const fs::path folder = fs::path(path).parent_path();
+    const std::string begin = fs::path(path).filename().string() + ".";
+    for (fs::directory_iterator it(folder.empty() ? "." : folder, error), end;
+         !error && it != end; it.increment(error)) {
+      const std::string name = it->path().filename().string();
+      std::uint64_t number = 0;
+      if (name.starts_with(begin) &&
+          absl::SimpleAtoi(name.substr(begin.size()), &number)) {
+        there[number] = absl::StrFormat("%s.%d", path, number);
+      }
+    }
+    std::vector<std::string> paths;
+    for (const auto& [number, one] : there) paths.push_back(one);
+    return paths;
   }
 
   static std::string AdviceOnLeftover(std::string_view end) {

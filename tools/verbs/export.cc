@@ -16,11 +16,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/version/step_health.h"
 #include "tools/line/command.h"
 #include "tools/line/file_word.h"
 #include "tools/line/target.h"
 #include "tools/output/array_reader.h"
 #include "tools/output/failure.h"
+#include "tools/output/leaf_cells.h"
 #include "tools/output/new_file.h"
 #include "tools/output/progress_line.h"
 #include "tools/output/quantity.h"
@@ -111,7 +113,7 @@ absl::Status AddArraysOf(const Step& step, std::string_view key,
   for (const LeafInfo& named : found) {
     if (!named.is_leaf() && !named.tie_to) continue;
     CKPTREE_ASSIGN_OR_RETURN(LeafInfo leaf, step.Holder(named));
-    if (leaf.dtype == DType::kNone) {
+    if (!HoldsArray(leaf)) {
       ++*left_out;
       continue;
     }
@@ -299,6 +301,13 @@ absl::StatusOr<int> RunExport(Session& session) {
   }
   CKPTREE_RETURN_IF_ERROR(Choose(session.arguments(), format, &plan));
   RemoveAbandonedBeside(target);
+  if (step.has_value()) {
+    const std::string_view loss = internal::LossIn(step->info().note);
+    if (!loss.empty()) {
+      session.Note(
+          absl::StrFormat("%s: %s; what is written is the rest", from, loss));
+    }
+  }
   for (const std::string& why : plan.skipped) session.Note("left out: " + why);
   for (const std::string& flag : plan.unused) session.Note(flag);
   {

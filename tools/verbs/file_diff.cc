@@ -82,7 +82,7 @@ absl::Status AddStep(Step opened, DiffSide* side, bool dotted,
   for (const LeafInfo& named : leaves) {
     if (!named.is_leaf() && !named.tie_to) continue;
     CKPTREE_ASSIGN_OR_RETURN(LeafInfo leaf, step.Holder(named));
-    if (leaf.dtype == DType::kNone) {
+    if (!HoldsArray(leaf)) {
       side->others += IsAsked(key, named.name) ? 1 : 0;
       continue;
     }
@@ -155,6 +155,9 @@ absl::StatusOr<int> DiffFiles(Session& session,
     CKPTREE_ASSIGN_OR_RETURN(Step step, session.OpenStep(address.step));
     CKPTREE_ASSIGN_OR_RETURN(dotted, IsDotted(before ? *before : *after, step));
     opened.emplace(std::move(step));
+    // A subtree, too, as `export` names what is in it.
+    const absl::StatusOr<Path> path = Path::Parse(key);
+    if (dotted && path.ok()) key = DottedName(*path);
   }
   for (int i = 0; i < 2; ++i) {
     const std::optional<FileWord>& word = i == 0 ? before : after;

@@ -55,7 +55,7 @@ absl::StatusOr<Series> OpenSeries(Session& session, const StepInfo& info,
   }
   absl::StatusOr<LeafInfo> leaf = step->Holder(target->leaves[0]);
   if (!leaf.ok()) return leaf.status();
-  if (leaf->dtype == DType::kNone || IsComplex(leaf->dtype)) {
+  if (!HoldsArray(*leaf) || IsComplex(leaf->dtype)) {
     return WithHint(
         absl::InvalidArgumentError(absl::StrFormat(
             "`%s` is %s: a histogram is of an array of real numbers",

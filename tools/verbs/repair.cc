@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -50,10 +52,15 @@ bool IsWhole(const RecoveredStep& step) {
   return step.saved && step.lost.empty();
 }
 
+// All was looked at, and nothing is wrong.
+bool IsWell(const RepairReport& report) {
+  return report.action == Action::kNothing && report.not_looked_at.empty();
+}
+
 Table ReportTable(const RepairReport& report, bool exact_bytes) {
   Table table = RecoveredTable("ckptree.repair/1", report.steps, exact_bytes);
   const auto newest = report.newest_whole_step();
-  table.extra = {{"ok", report.action == Action::kNothing},
+  table.extra = {{"ok", IsWell(report)},
                  {"action", ActionName(report.action)},
                  {"done", report.done},
                  {"complete", report.complete()},
@@ -106,6 +113,14 @@ std::string WholeText(const RepairReport& report) {
   return text;
 }
 
+std::string NameOfDamaged(const std::string& store) {
+  const std::string name = store + ".damaged";
+  std::error_code error;
+  return Escape(name) + (std::filesystem::exists(name, error)
+                             ? ".N, as there is one of that name"
+                             : "");
+}
+
 std::string PlanText(const RepairReport& report, const std::string& store) {
   switch (report.action) {
     case Action::kNothing:
@@ -117,13 +132,13 @@ std::string PlanText(const RepairReport& report, const std::string& store) {
     case Action::kRebuild:
       return absl::StrFormat(
           "repair: what can be read is saved into a new store, which takes the "
-          "place of %s; the damaged one is kept as %s.damaged\n",
-          Escape(store), Escape(store));
+          "place of %s; the damaged one is kept as %s\n",
+          Escape(store), NameOfDamaged(store));
     case Action::kFinish:
       return absl::StrFormat(
           "repair: the interrupted one is ended: the repaired store is %s, "
-          "the damaged one is kept as %s.damaged\n",
-          Escape(store), Escape(store));
+          "the damaged one is kept as %s\n",
+          Escape(store), NameOfDamaged(store));
   }
   return "";
 }
@@ -148,6 +163,11 @@ absl::Status PrintPlan(Session& session, const TableOptions& table_options,
 }
 
 std::string OutcomeText(const RepairReport& report, const std::string& store) {
+  if (report.action == Action::kNothing && !IsWell(report)) {
+    return absl::StrFormat(
+        "nothing that was looked at of %s is wrong, and not all was\n",
+        Escape(store));
+  }
   if (report.action == Action::kNothing) {
     return absl::StrFormat("nothing is wrong with %s: there is nothing to do\n",
                            Escape(store));
@@ -250,9 +270,10 @@ absl::StatusOr<int> RunRepair(Session& session) {
   }
   if (!printed.ok()) return printed;
   if (people) session.out().Write(OutcomeText(*report, store));
-  const bool well = report->action == Action::kNothing ||
-                    (report->done && report->complete());
-  return well ? kExitOk : kExitNegative;
+  if (report->action == Action::kNothing) {
+    return IsWell(*report) ? kExitOk : kExitFailure;
+  }
+  return report->done && report->complete() ? kExitOk : kExitNegative;
 }
 
 }  // namespace ckptree::tools

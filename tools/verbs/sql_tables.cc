@@ -173,7 +173,7 @@ constexpr int kDigestOfArray = 16;  // Its column.
 
 SqlValue ArrayColumn(const ArrayInStep& array, int column) {
   static const Statistics kNone;
-  const bool known = array.statistics.has_value() && !IsLargeInt(array.leaf);
+  const bool known = array.statistics.has_value();
   const Statistics& s = known ? *array.statistics : kNone;
   const auto finite = [&](double value) -> SqlValue {
     if (!known || s.finite() == 0) return std::monostate();
@@ -253,7 +253,7 @@ class LeafRows final : public SqlRows {
  private:
   static SqlValue LeafColumn(const StepInfo& info, const LeafInfo& leaf,
                              int column) {
-    const bool array = leaf.dtype != DType::kNone;
+    const bool array = HoldsArray(leaf);
     switch (column) {
       case 0:
         return info.branch;
@@ -262,7 +262,7 @@ class LeafRows final : public SqlRows {
       case 2:
         return leaf.name;
       case 3:
-        return Words(Name(leaf.kind));
+        return IsLargeInt(leaf) ? Words("int") : Words(Name(leaf.kind));
       case 4:
         return array ? Words(Name(leaf.dtype)) : SqlValue();
       case 5:
@@ -291,7 +291,7 @@ class LeafRows final : public SqlRows {
       CKPTREE_ASSIGN_OR_RETURN(leaves_, step->Leaves());
     }
     std::erase_if(leaves_, [this](const LeafInfo& leaf) {
-      return statistics_ ? !leaf.is_leaf() || leaf.dtype == DType::kNone
+      return statistics_ ? !leaf.is_leaf() || !HoldsArray(leaf)
                          : !leaf.is_leaf() && !leaf.tie_to;
     });
     if (statistics_ && !leaves_.empty()) {
@@ -334,7 +334,7 @@ class HistoryRows final : public SqlRows {
     rows_.reserve(rows_.size() + past->values.size());
     for (std::size_t i = 0; i < past->values.size(); ++i) {
       const PastValue& value = past->values[i];
-      if (value.leaf->dtype == DType::kNone || value.leaf->tie_to) continue;
+      if (!HoldsArray(*value.leaf) || value.leaf->tie_to) continue;
       const auto add = [&](std::int64_t step) {
         rows_.push_back({step, pasts_.size(), i});
       };

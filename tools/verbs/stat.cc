@@ -86,7 +86,7 @@ class Arrays {
  private:
   static void EraseOthers(std::vector<LeafInfo>* leaves) {
     std::erase_if(*leaves, [](const LeafInfo& leaf) {
-      return !leaf.is_leaf() || leaf.dtype == DType::kNone;
+      return !leaf.is_leaf() || !HoldsArray(leaf);
     });
   }
 

@@ -170,9 +170,9 @@ struct BestN {
 };
 
 // healthy, healthy(2): the last `n` steps without NaN and Inf in an array or a
-// metric. Without n: the last one; but in an AllOf every one. A step of which
-// that is not known does not count, and a store that is opened for writing with
-// StoreOptions::statistics off, which makes such steps, refuses the rule.
+// metric, and without lost leaves. Without n: the last; in an AllOf every one.
+// A step of which that is not known does not count, and a store that is opened
+// for writing with StoreOptions::statistics off, so for such, refuses the rule.
 struct Healthy {
   std::optional<std::int64_t> n = {};
 };

@@ -47,6 +47,8 @@ struct CKPTREE_EXPORT RepairReport {
   std::vector<std::string> losses = {};
   // What else there is to know.
   std::vector<std::string> notes = {};
+  // Why what is in an object store alone was not looked at; empty: all was.
+  std::string not_looked_at = {};
   // Where the damaged store is kept (kRebuild and kFinish, once done).
   std::string damaged = {};
   // Names the store as it is, and the action: see RepairOptions::only_if.
