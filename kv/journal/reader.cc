@@ -80,21 +80,17 @@ class Reader {
                     kMostZeros);
   }
 
-  // Of the newest first copy, from which everything that was synced comes, the
-  // disk may give tomorrow what it does not give today; who went on without it
-  // would make void what is there alone.
+  // A first copy has blocks that may be nowhere else, and records of the last
+  // second after a power cut. The disk may give it tomorrow: who went on
+  // without it today would let them go.
   absl::Status JudgeUnreadable() {
-    std::uint64_t newest = 0;
-    for (const FilePair& pair : pairs_) {
-      if (pair.used()) newest = pair.file();
-    }
     for (const auto& [name, why] : unreadable_) {
       const auto id = ParseJournalFileName(name);
-      if (where_unreadable_ == WhereUnreadable::kNewestIsRefused &&
-          id.has_value() && id->copy == Copy::kA && id->file >= newest) {
+      if (where_unreadable_ == WhereUnreadable::kFirstCopyIsRefused &&
+          id.has_value() && id->copy == Copy::kA) {
         return base::WithText(
             why, absl::StrFormat("%s; where the disk gives it no more `ckptree "
-                                 "repair` goes on with its second copy",
+                                 "repair` goes on with what there is",
                                  why.message()));
       }
       if (beside_writer_) continue;

@@ -89,8 +89,8 @@ struct JournalContent {
 
 // A file that the disk cannot give, by EIO, is taken for a damaged one.
 enum class WhereUnreadable {
-  // But the newest first copy: its error is returned.
-  kNewestIsRefused,
+  // But a first copy: its error is returned.
+  kFirstCopyIsRefused,
   kIsDamage,  // Also that: what is left is saved elsewhere.
 };
 
@@ -104,7 +104,7 @@ enum class WhereUnreadable {
 absl::StatusOr<JournalContent> ReadJournal(
     const Options& options, const std::string& directory, std::uint64_t from,
     bool beside_writer,
-    WhereUnreadable unreadable = WhereUnreadable::kNewestIsRefused);
+    WhereUnreadable unreadable = WhereUnreadable::kFirstCopyIsRefused);
 
 // The hash of a commit, as a record or the tip note says it; nothing where
 // neither does.
