@@ -22,6 +22,18 @@ def on_branch(branch: str, step: int) -> str:
     return f"{branch}/{step}" if branch else str(step)
 
 
+def branch_and_rest(selector: str) -> tuple[str, str]:
+    """The branch that it names, and what is asked for there.
+
+    >>> branch_and_rest("warm/latest"), branch_and_rest("best:a/b:min")
+    (('warm', 'latest'), ('', 'best:a/b:min'))
+    """
+    branch, slash, rest = selector.partition("/")
+    if not slash or ":" in branch or "@" in branch:
+        return "", selector
+    return branch, rest
+
+
 def selector_text(step: Selector) -> str:
     """As the engine reads it. TypeError for what names no step.
 

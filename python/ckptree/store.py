@@ -25,7 +25,7 @@ from ckptree.progress import stopping
 from ckptree.ranks import OF_RANKS, Ranks, open_engine, own
 from ckptree.ranks import telling, told, was_interrupted
 from ckptree.report import Reporting
-from ckptree.selector import SELECTOR, selector_text
+from ckptree.selector import SELECTOR, branch_and_rest, selector_text
 from ckptree.sharing import share
 from ckptree.step import Step
 from ckptree.upkeep import Upkeep
@@ -505,7 +505,8 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
         **options: Unpack[RestoreOptions],
     ) -> tuple[State, int | None]:
         """A state to go on from: that of the step, like `state`, and the step's
-        number; where no step matches `state` itself, and None.
+        number; where no step matches `state` itself, and None. The latest step
+        of a fork that has none yet is that which it was made of.
 
         Parameters
         ----------
@@ -523,6 +524,9 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
 
         Raises
         ------
+        NotFoundError
+            There is no such branch, or the step that a fork was made of, which
+            has none yet, was deleted: a KeyError.
         MismatchError, CorruptionError
             As restore() says: what is there and does not fit is an error.
 
@@ -534,11 +538,30 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
         >>> store.restore_or(state, "@none")[1] is None
         True
         """
-        try:
-            opened = self[step]
-        except NotFoundError:
+        opened = self._to_go_on_from(selector_text(step))
+        if opened is None:
             return state, None
         return opened.restore(state, **options), opened.step
+
+    def _to_go_on_from(self, selector: str) -> Step | None:
+        """The step; of the latest one of a fork that has none yet, that which
+        the fork was made of, as a manager has it. None: none matches.
+        NotFoundError: there is no such branch, or the fork's origin is gone."""
+        try:
+            return self[selector]
+        except NotFoundError:
+            origin = self._origin(selector)
+        branch, rest = branch_and_rest(selector)
+        if origin is None or rest not in ("latest", "latest~0"):
+            return None
+        try:
+            return self[origin]
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"branch {branch!r} has no step to go on from: {error}. It was "
+                f"forked from step {origin}, which was deleted since: fork it "
+                "anew, or save a step to it first"
+            ) from None
 
     def __getitem__(self, step: Selector) -> Step:
         """The step, open for reading. KeyError where nothing matches. Waits for
@@ -547,7 +570,11 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
         selector = selector_text(step)
         engine = self._live()
         self._wait_for(selector)
-        return Step(_engine.restore(engine, selector), selector, self)
+        try:
+            found = _engine.restore(engine, selector)
+        except NotFoundError as error:
+            raise self._advised(error, selector) from None
+        return Step(found, selector, self)
 
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""

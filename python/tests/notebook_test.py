@@ -81,6 +81,20 @@ def test_resuming_or_beginning(tmp_path):
         assert fresh["params"]["w"].tolist() == [0, 0, 0]
         state, step = store.restore_or(fresh, "@none")
         assert state is fresh and step is None
+        store.fork(7, "colder")
+        state, step = store.restore_or(fresh, "colder/latest")
+        assert step == 7 and state["lr"] == 0.5
+        assert store.restore_or(fresh, "colder/latest~1") == (fresh, None)
+        for asked in (store.restore, store.step_info):
+            with pytest.raises(KeyError, match=r"from step 7: restore\(7\)"):
+                asked("colder/latest")
+        store.save(8, fresh, branch="colder").result()
+        store.fork("colder/8", "again")
+        with pytest.raises(KeyError, match=r"restore\('colder/8'\)"):
+            store.restore("again/latest")
+        for selector in ("hotter/latest", "hotter/7"):
+            with pytest.raises(KeyError, match="no branch 'hotter'"):
+                store.restore_or(fresh, selector)
         # What is there and does not fit is no reason to begin again.
         with pytest.raises(ckptree.MismatchError):
             store.restore_or({"other": 1})

@@ -325,6 +325,31 @@ def test_resume_says_where_to_go_on(store):
         ckptree.torch.resume(store, app, branch="hotter")
 
 
+def test_a_fork_without_a_step_goes_on_from_its_origin(store, tmp_path):
+    for step in (3, 4):
+        saved(store, {"n": step}, step)
+    store.fork(3, "lr")
+    app = {"n": 0}
+    assert ckptree.torch.resume(store, app, branch="lr") == 4
+    assert app == {"n": 3}
+    with ckptree.CheckpointManager(store.path, branch="lr") as manager:
+        app = {"n": 0}
+        assert ckptree.torch.resume(manager, app) == 4 and app == {"n": 3}
+    ckptree.torch.save(store, 7, {"n": 7}, branch="lr").result(timeout=60)
+    store.fork("lr/7", "lower")
+    assert ckptree.torch.resume(store, app, branch="lower") == 8
+    store.drop_branch("lower")
+    # One whose step is gone does not begin anew.
+    store.delete("lr/7", 3)
+    gone = "no step to go on from.*forked from step 3, which was deleted"
+    with pytest.raises(KeyError, match=gone):
+        ckptree.torch.resume(store, app, branch="lr")
+    with ckptree.CheckpointManager(store.path, branch="lr") as manager:
+        with pytest.raises(KeyError, match=gone):
+            ckptree.torch.resume(manager, app)
+    assert app == {"n": 7}
+
+
 def test_without_an_app_there_are_new_tensors(store):
     model, optimizer = made(0, steps=1)
     saved(store, {"model": model, "optimizer": optimizer, "n": 1})

@@ -89,6 +89,24 @@ def test_one_reads_and_all_have_the_same_bytes(tmp_path):
     assert model.keys() == found
 
 
+def of_a_fork(rank, path):
+    with ckptree.CheckpointManager(
+        path, branch="colder", read_only=True
+    ) as manager:
+        again = app(20 + rank)
+        step = trainings.resume(manager, again, broadcast=True)
+        return step, flat(again)
+
+
+def test_a_fork_without_a_step_goes_on_from_its_origin(tmp_path):
+    with ckptree.Store(tmp_path / "run") as store:
+        for step in (5, 6):
+            trainings.save(store, step, trained(step)).result()
+        store.fork(5, "colder")
+    for found in run(tmp_path, 2, of_a_fork, tmp_path / "run"):
+        assert found == (6, flat(trained(5)))
+
+
 def failing(rank, path):
     """Rank 1 has another app; then a file is damaged; then all is well."""
     said = []

@@ -503,7 +503,8 @@ def resume(
     broadcast: Any = None,
     progress: Progress = None,
 ) -> int:
-    """Loads the latest step into an app, and says where to go on.
+    """Loads the latest step into an app, and says where to go on. Of a fork
+    that has no step yet that is the one which it was made of.
 
     Parameters
     ----------
@@ -534,7 +535,8 @@ def resume(
     MismatchError, CorruptionError, ValueError
         As load() says: what is there and does not fit is an error.
     NotFoundError
-        There is no such branch: a KeyError.
+        There is no such branch, or the step that a fork was made of, which has
+        none yet, was deleted: a KeyError.
 
     Examples
     --------
@@ -545,30 +547,30 @@ def resume(
     ...     before, resume(store, app)
     (0, 5)
     """
-    latest: Selector = "latest"
+    latest = "latest"
     if branch:
         if not isinstance(store, Store):
             raise InvalidArgumentError(
                 "branch is of a Store: a CheckpointManager has one"
             )
-        if branch not in [known.name for known in store.branches()]:
-            raise NotFoundError(f"there is no branch {branch!r}")
         latest = f"{branch}/latest"
     if broadcast is None:
-        try:
-            opened = store[latest]
-        except NotFoundError:
+        opened = _latest(store, latest)
+        if opened is None:
             return 0
         load(opened, app, device=device, per_rank=per_rank, progress=progress)
         return opened.step + 1
     with Together(broadcast) as together:
-        found = _newest(store, latest) if together.reads else None
+        newest = _latest(store, latest) if together.reads else None
+        # Whatever comes after it.
+        found = None if newest is None else newest._name
         together.meet("the latest step")
         found = together.first_of(found)
     if found is None:
         return 0
     load(
-        store,
+        # By names of all branches; a manager knows those of its own.
+        store if isinstance(store, Store) else store.store,
         app,
         step=found,
         device=device,
@@ -586,9 +588,13 @@ def _refresh(source: Store | CheckpointManager) -> None:
         source.refresh()
 
 
-def _newest(store: Store | CheckpointManager, latest: Selector) -> str | None:
-    """How that step is called, whatever comes after it; None: there is none."""
+def _latest(store: Store | CheckpointManager, latest: str) -> Step | None:
+    """None: there is none."""
+    if isinstance(store, Store):
+        return store._to_go_on_from(latest)
     try:
-        return store[latest]._name
+        return store[latest]
     except NotFoundError:
-        return None
+        if not store.branch:
+            return None
+    return store.store._to_go_on_from(f"{store.branch}/{latest}")
