@@ -191,6 +191,26 @@ def test_plain_values_become_what_was_saved(store):
         ckptree.torch.load(store, {**fresh, "gone": 1})
 
 
+def test_keys_that_are_new_in_a_dict_of_plain_values(store):
+    saved(store, {"cfg": {"seen": 3, "more": {"a": 1}}, "l": [{"a": 1}]})
+
+    def fresh():
+        return {"cfg": {"new": 7, "seen": 0, "more": {"z": 2}},
+                "l": [{"z": 2}, {"y": 3}]}
+
+    # As the step has it: a dict may have grown since.
+    app = ckptree.torch.load(store, fresh())
+    assert app == {"cfg": {"seen": 3, "more": {"a": 1}}, "l": [{"a": 1}]}
+    app = ckptree.torch.load(store, fresh(), partial=True)
+    assert app["cfg"] == {"new": 7, "seen": 3, "more": {"z": 2, "a": 1}}
+    assert app["l"] == [{"z": 2, "a": 1}]
+    # Beside a tensor they have to fit.
+    saved(store, {"cfg": {"seen": 3, "w": torch.ones(1)}}, 2)
+    app = {"cfg": {"seen": 0, "new": 7, "w": torch.zeros(1)}}
+    with pytest.raises(ckptree.MismatchError, match="cfg/new: missing"):
+        ckptree.torch.load(store, app)
+
+
 def test_a_part_of_a_step_and_of_an_app(store):
     model, optimizer = made(0, steps=2)
     saved(store, {"model": model, "optimizer": optimizer})

@@ -27,7 +27,8 @@ An app is a dict, of dicts and lists as deep as you like, of
   random.Random.
 * tensors, which are read in place.
 * plain states: numbers, str, bytes, None, arrays of NumPy, lists, dicts. They
-  are replaced in their dict or list.
+  are replaced in their dict or list, and have the keys then that the step has:
+  load(partial=True) keeps those that are new in the app.
 
 import_checkpoint() and export_checkpoint() take states from files of
 torch.save(), of safetensors and folders of DCP, and write them.

@@ -304,6 +304,10 @@ def load(
     bytes are read and objects are loaded an error (damage, a load_state_dict()
     that fails) leaves the app half read: load another step, or leave.
 
+    A dict without a tensor in it, as of counters, which has other keys from one
+    moment to the next, becomes what the step says: keys that the step lacks go,
+    unless `partial` is given. One with a tensor in it has to fit key by key.
+
     A module on the meta device gets memory first, on `device`; its parameters
     stay the same objects, so that optimizers and ties hold them still.
 
@@ -319,7 +323,8 @@ def load(
         Of tensors that are made new and have no place: without an app all of
         them, and those that are on the meta device. None: the host.
     partial : bool
-        What the step lacks stays as it is, what the app lacks is left out.
+        What the step lacks stays as it is, also keys of a dict without
+        tensors; what the app lacks is left out, but keys of such a dict.
     cast : bool or "lossy"
         Converts to the element types of the app, as Store.restore() does; such
         tensors are read beside it first.
@@ -446,11 +451,11 @@ def _into(
         _meta.materialize(name, module, "cpu" if device is None else device)
     into = loading()
     into.meter = meter
-    _apply(app, into.run(template_of(app, per_rank)))
+    _apply(app, into.run(template_of(app, per_rank)), options["partial"])
     return app
 
 
-def _apply(app: dict[str, Any], made: dict[str, Any]) -> None:
+def _apply(app: dict[str, Any], made: dict[str, Any], partial: Any) -> None:
     """Gives what was read to the objects of an app, and puts values in."""
     later: list[tuple[str, _app.Object, Any]] = []
 
@@ -462,8 +467,9 @@ def _apply(app: dict[str, Any], made: dict[str, Any]) -> None:
             later.append((name, found, new))
             return value
         if type(value) is dict and type(new) is dict:
+            # A step from before a dict grew has it as it was.
             gone = [key for key in value if key not in new]
-            for key in gone:
+            for key in [] if partial else gone:
                 del value[key]
             for key, child in new.items():
                 value[key] = below(value.get(key), child, name, key)
