@@ -191,6 +191,29 @@ def test_plain_values_become_what_was_saved(store):
         ckptree.torch.load(store, {**fresh, "gone": 1})
 
 
+def test_where_an_app_has_no_tensor_yet_it_gets_one(store):
+    best = torch.nn.Linear(2, 2).state_dict()
+    more = {
+        "best": best, "ema": {"w": torch.ones(2, dtype=torch.bfloat16)},
+        "losses": [torch.tensor(1.5)], "low": torch.tensor(0.5),
+        "arrays": [np.zeros(2), np.ones(2)], "scalar": np.float32(2),
+        "sparse": torch.eye(2).to_sparse(), "n": [1, 2.5, "x"],
+    }
+    saved(store, {"more": more})
+    fresh = {
+        "best": None, "ema": {}, "losses": [], "low": float("inf"),
+        "arrays": [np.ones(2)], "scalar": None, "sparse": None, "n": [],
+    }
+    found = ckptree.torch.load(store, {"more": {**fresh}})["more"]
+    sparse = found.pop("sparse")
+    assert torch.equal(sparse.to_dense(), torch.eye(2))
+    del more["sparse"]
+    assert shown(found) == shown(more)
+    saved(store, {"best": best}, 2)
+    found = ckptree.torch.load(store, {"best": None}, device="meta")
+    assert found["best"]["weight"].device.type == "meta"
+
+
 def test_keys_that_are_new_in_a_dict_of_plain_values(store):
     saved(store, {"cfg": {"seen": 3, "more": {"a": 1}}, "l": [{"a": 1}]})
 

@@ -5,6 +5,7 @@ import pathlib
 import re
 
 import ckptree
+import numpy as np
 import pytest
 
 torch = pytest.importorskip(
@@ -115,6 +116,24 @@ def test_objects_with_a_state_of_any_form(store):
     ckptree.torch.load(store, {"data": {"loader": other}})
     assert other.position == 5 and other.rest[1] == {"seed": 2**70}
     assert torch.equal(other.rest[0], torch.arange(3))
+
+
+def test_arrays_are_those_of_numpy_where_an_object_has_one_now(store):
+    def loader(rest):
+        made = Loader()
+        made.rest = rest
+        return made
+
+    seen = [np.arange(2), {"x": np.arange(3)}, np.arange(4)]
+    saved(store, {"loader": loader(seen)})
+    other = loader([np.zeros(1)])
+    ckptree.torch.load(store, {"loader": other})
+    first, inner, last = other.rest
+    assert isinstance(first, np.ndarray) and isinstance(last, np.ndarray)
+    assert torch.equal(inner["x"], torch.arange(3))
+    empty = loader(None)
+    ckptree.torch.load(store, {"loader": empty})
+    assert torch.equal(empty.rest[2], torch.arange(4))
 
 
 def test_a_loader_of_torchdata_goes_on_in_its_epoch(store):

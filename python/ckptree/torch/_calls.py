@@ -308,6 +308,10 @@ def load(
     moment to the next, becomes what the step says: keys that the step lacks go,
     unless `partial` is given. One with a tensor in it has to fit key by key.
 
+    Where the app, or the state_dict() of an object, has nothing yet (None, {},
+    []) arrays become tensors; an array of NumPy where there is one now, or in
+    the same list: no step says which of the two was saved.
+
     A module on the meta device gets memory first, on `device`; its parameters
     stay the same objects, so that optimizers and ties hold them still.
 
@@ -321,7 +325,8 @@ def load(
         Which one of a store or manager: as Store.restore() takes it.
     device : torch.device or str, optional
         Of tensors that are made new and have no place: without an app all of
-        them, and those that are on the meta device. None: the host.
+        them, and those that are on the meta device, or that the app has no
+        tensor for, as in {"best": None}. None: the host.
     partial : bool
         What the step lacks stays as it is, also keys of a dict without
         tensors; what the app lacks is left out, but keys of such a dict.
@@ -522,7 +527,7 @@ def resume(
         Of a store: the fork to go on from; "": the main branch. A manager has
         one.
     device : torch.device or str, optional
-        Of modules on the meta device, as in load().
+        Of modules on the meta device and of new tensors, as in load().
     per_rank : list of str
         As in load().
     broadcast : torch.distributed.ProcessGroup or True, optional

@@ -50,6 +50,7 @@ class Slot:
         self.depth = 0
         self._tensors: dict[str, torch.Tensor] | None = None
         self._arrays: set[str] = set()
+        self._lists: set[str | None] = set()  # In which there are some.
 
     def __str__(self) -> str:
         if self.owner is None:
@@ -76,9 +77,12 @@ class Slot:
         return self._tensors.get(below)
 
     def has_array(self, below: str) -> bool:
-        """Whether NumPy has an array there now."""
+        """Whether NumPy has an array there now, or in the list that it is of,
+        which may have grown. No store says whose an array was."""
         self.tensor(below)
-        return below in self._arrays
+        return below in self._arrays or (
+            _list_of(below) in self._lists
+        )
 
     def _note(self, name: str, leaf: Any) -> Any:
         below = name[len("x/") :]
@@ -86,7 +90,18 @@ class Slot:
             self._tensors[below] = leaf.detach()
         elif isinstance(leaf, np.ndarray):
             self._arrays.add(below)
+            if _list_of(below) is not None:
+                self._lists.add(_list_of(below))
         return leaf
+
+
+def _list_of(name: str) -> str | None:
+    """
+    >>> _list_of("best/[2]"), _list_of("[0]"), _list_of("best/w")
+    ('best', '', None)
+    """
+    parent, _, last = name.rpartition("/")
+    return parent if last.startswith("[") else None
 
 
 def _pass_by(name: str, kind: str, empty: bool, tag: str) -> None:
@@ -378,8 +393,6 @@ class InPlace(Like):
             into = slot.tensor(below)
             if not takes(value) or slot.has_array(below):
                 requests.setdefault(value.name, Request(value))
-            elif slot.owner is None and into is None:
-                requests.setdefault(value.name, Request(value))
             elif known is None or known.into is None:
                 fits = into is not None and _fits(into, value)
                 requests[value.name] = Request(
@@ -399,9 +412,12 @@ class InPlace(Like):
         there: torch.Tensor | None,
     ) -> Any:
         """Where a tensor is made. The moments of an optimizer lie where their
-        parameter is; its counts of steps are on the host."""
+        parameter is; its counts of steps, and what other objects have, are on
+        the host."""
         if there is not None:
             return self.device if there.device.type == "meta" else there.device
+        if slot.owner is None:
+            return self.device
         keys = [key for _, key in info.path[slot.depth :]]
         if keys[:1] == ["state"] and len(keys) > 2 and value.shape:
             return places.get(keys[1])
