@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ckptree.torch.load(): whatever has a state_dict() gets back what it said."""
 
+import collections
 import pathlib
 import re
 
@@ -134,6 +135,27 @@ def test_arrays_are_those_of_numpy_where_an_object_has_one_now(store):
     empty = loader(None)
     ckptree.torch.load(store, {"loader": empty})
     assert torch.equal(empty.rest[2], torch.arange(4))
+
+
+def test_keys_that_are_there_keep_their_order(store):
+    names = [f"k{i}" for i in range(12)]
+
+    def app(keys):
+        loader = Loader()
+        loader.rest = collections.OrderedDict.fromkeys(keys, 1)
+        return {
+            "loader": loader, "n": dict.fromkeys(keys, 1),
+            "tensors": {key: torch.ones(1) for key in names},
+        }
+
+    saved(store, app(names))
+    for keys, expected in (
+        (names, names), ([], sorted(names)),
+        (["k7", "k2"], ["k7", "k2", *sorted({*names} - {"k7", "k2"})]),
+    ):
+        into = ckptree.torch.load(store, app(keys))
+        assert list(into["n"]) == list(into["loader"].rest) == expected
+        assert list(into["tensors"]) == names
 
 
 def test_a_loader_of_torchdata_goes_on_in_its_epoch(store):

@@ -307,6 +307,8 @@ def load(
     A dict without a tensor in it, as of counters, which has other keys from one
     moment to the next, becomes what the step says: keys that the step lacks go,
     unless `partial` is given. One with a tensor in it has to fit key by key.
+    Keys that are there keep their order, others come in that of the store,
+    which sorts them.
 
     Where the app, or the state_dict() of an object, has nothing yet (None, {},
     []) arrays become tensors; an array of NumPy where there is one now, or in

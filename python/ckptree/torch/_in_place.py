@@ -507,9 +507,13 @@ def _overlaps(tensor: torch.Tensor) -> bool:
 
 def _as_before(made: Any, before: Any) -> Any:
     """With the classes of containers of what was there: a Counter or a named
-    tuple comes out of a store as a dict or a tuple."""
+    tuple comes out of a store as a dict or a tuple. Keys that were there keep
+    their order."""
     if isinstance(made, dict) and isinstance(before, dict):
-        below = {k: _as_before(v, before.get(k)) for k, v in made.items()}
+        # The store has its own order of keys.
+        keys = [key for key in before if key in made]
+        keys += [key for key in made if key not in before]
+        below = {key: _as_before(made[key], before.get(key)) for key in keys}
         if isinstance(before, OrderedDict):
             ordered = OrderedDict(below)
             vars(ordered).update(vars(before))
