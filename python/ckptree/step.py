@@ -46,6 +46,8 @@ _STEP = Kind(
 
 # As the engine says it of what has leaves below it.
 _SUBTREE = ": it is a subtree of "
+_CLOSEST = "; did you mean "
+_MOST_COMPARED = 100_000  # As the engine: nobody waits for a misspelt name.
 
 
 @checked({"engine": ANY, "selector": ANY, "owner": ANY, "after": _STEP})
@@ -186,13 +188,7 @@ class Step(Mapping[str, Leaf]):
         try:
             found = self._engine.find(name)
         except NotFoundError as error:
-            if _SUBTREE not in str(error):
-                raise
-            below = repr(f"{name}/**")
-            raise NotFoundError(
-                f"{error}; restore(partial={below}) gives all of it, "
-                f"leaves({below}) its leaves"
-            ) from None
+            raise NotFoundError(self._advised(name, str(error))) from None
         if found.tie_to is not None:
             tied = self._engine.find(found.tie_to)
             return Leaf._of(self._engine, tied, self._owner, name)
@@ -201,6 +197,31 @@ class Step(Mapping[str, Leaf]):
                 f"step {self.step}: {found.name} is a {found.kind}, not a leaf"
             )
         return Leaf._of(self._engine, found, self._owner)
+
+    def _advised(self, name: str, said: str) -> str:
+        """What the engine said of a name that is no leaf, as Python has it."""
+        if not name:
+            asked = self._name if self.info.branch else self.step
+            return (
+                f"step {self._name} has no leaf '': that is the whole state; "
+                f"restore({asked!r}) of its store, or restore() of "
+                "the step, gives it, and list(step) the names of leaves"
+            )
+        said = said.replace(f"has no leaf {name}", f"has no leaf {name!r}", 1)
+        if _SUBTREE in said:
+            below = repr(f"{name}/**")
+            return (
+                f"{said}; restore(partial={below}) gives all of it, "
+                f"leaves({below}) its leaves"
+            )
+        from ckptree.restoring.suggest import in_brackets
+
+        said, _, closest = said.partition(_CLOSEST)
+        meant = closest.removesuffix("?")
+        if self.info.leaf_count <= _MOST_COMPARED:
+            names = _engine.leaf_names(self._engine)
+            meant = in_brackets(name, names) or meant
+        return f"{said}{_CLOSEST}{meant!r}?" if meant else said
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._leaf_names())

@@ -43,6 +43,10 @@ def test_a_step_is_a_mapping_of_leaves(step):
     with pytest.raises(KeyError, match="params/b.*partial='params/\\*\\*'"):
         step["params"]
     assert set(step.restore(partial="params/**")["params"]) == {"w", "b"}
+    with pytest.raises(KeyError, match=r"leaf 'layers/0'; did .*'layers/\[0\]"):
+        step["layers/0"]
+    with pytest.raises(KeyError, match=r"leaf ''.*whole state; restore\(3\)"):
+        step[""]
     with pytest.raises(KeyError, match="is a none, not a leaf"):
         step["layers/[1]"]
     with pytest.raises(TypeError, match="names"):

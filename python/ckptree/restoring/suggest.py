@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 _MAX_CANDIDATES = 1000
 _MAX_TRIED = 8
+_BRACKETS = dict.fromkeys(map(ord, "[]{}"))
 
 
 class Renames:
@@ -72,6 +73,24 @@ def closest(name: str, names: list[str]) -> str:
         ]
     found = difflib.get_close_matches(name, names[:_MAX_CANDIDATES], n=1)
     return found[0] if found else ""
+
+
+def in_brackets(name: str, leaves: Iterable[str]) -> str:
+    """The leaf or subtree that is called so but for the brackets of places in
+    lists, and of keys that are numbers; empty: there is none.
+
+    >>> in_brackets("l/0", ["l/[0]/w"]), in_brackets("l/[1]/w", ["l/{1}/w"])
+    ('l/[0]', 'l/{1}/w')
+    """
+    if not any("0" <= character <= "9" for character in name):
+        return ""
+    parts = name.count("/") + 1
+    wanted = name.translate(_BRACKETS)
+    for leaf in leaves:
+        found = leaf.translate(_BRACKETS)
+        if found == wanted or found.startswith(wanted + "/"):
+            return "/".join(leaf.split("/")[:parts])
+    return ""
 
 
 class Closest:
