@@ -47,6 +47,32 @@ def test_modules_of_policies(ocp):
     assert module.save_decision_policy.FixedIntervalPolicy(2).interval == 2
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "path.step.latest_step_metadata",
+        "step.find_step_path",
+        "path.build_step_path",
+        "utils.sync_global_devices",
+        "multihost.sync_global_devices",
+        "checkpoint_utils.PLACEHOLDER",
+        "metadata.tree.nothing",
+        "experimental.v1.training.errors.nothing",
+        "nothing",
+    ],
+)
+def test_what_is_not_here_says_where_the_differences_are(name):
+    import ckptree.orbax as ours
+
+    *parts, last = name.split(".")
+    module = importlib.import_module(".".join([ours.__name__, *parts]))
+    with pytest.raises(AttributeError) as error:
+        getattr(module, last)
+    assert f"{module.__name__} has no {last}: " in str(error.value)
+    assert "What differs from Orbax" in str(error.value)
+    assert ours.step.tmp_checkpoints is ours.path.step.tmp_checkpoints
+
+
 def test_one_word_is_replaced():
     """`orbax` by `ckptree.orbax` is enough; there are no second classes."""
     import ckptree.orbax as ours

@@ -2,6 +2,7 @@
 """Names of steps, waiting for new ones, and metadata: under Orbax and under
 ckptree."""
 
+import collections
 import threading
 
 import jax
@@ -227,6 +228,41 @@ def test_metadata_as_a_template(ocp, tmp_path):  # MD-01
     restored = checkpointer.restore(tmp_path / "x", item=found)
     assert np.array_equal(restored["w"], tree["w"])
     assert restored["n"] == 3 and restored["s"] == "x"
+
+
+def test_names_of_arrays_in_lists_and_fields(ocp, tmp_path):  # MD-01
+    Pair = collections.namedtuple("Pair", "left right")
+    tree = {"l": [Pair(np.ones(1), {7: {"x/y": np.ones(2)}})], "a.b": 1}
+    checkpointer = ocp.PyTreeCheckpointer()
+    checkpointer.save(tmp_path / "x", tree)
+    found = checkpointer.metadata(tmp_path / "x").item_metadata.tree
+    leaves = jax.tree.leaves(found, is_leaf=lambda leaf: hasattr(leaf, "name"))
+    assert sorted(leaf.name for leaf in leaves) == [
+        "a.b", "l.0.left", "l.0.right.7.x/y",
+    ]
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_metrics_are_an_item_of_metadata(ocp, tmp_path, single):  # CM-07
+    options = ocp.CheckpointManagerOptions(best_fn=lambda m: m["loss"])
+    args = ocp.args.StandardSave({"w": np.ones(2)})
+    if not single:
+        args = ocp.args.Composite(state=args)
+    with ocp.CheckpointManager(tmp_path / "run", options=options) as manager:
+        for step, metrics in ((1, {"loss": 1.0}), (2, None)):
+            manager.save(step, args=args, metrics=metrics)
+        manager.wait_until_finished()
+        found, without = manager.metadata(1), manager.metadata(2)
+        name = "default" if single else "state"
+        assert set(found.item_handlers) == {name, "metrics"}
+        assert "JsonCheckpointHandler" in found.item_handlers["metrics"]
+        assert set(without.item_handlers) == {name}
+        assert found.metrics == {"loss": 1.0}
+        if not single:
+            item = manager.item_metadata(1)
+            assert set(item.keys()) == {"state", "metrics"}
+            assert item["metrics"] is None
+            assert set(manager.item_metadata(2).keys()) == {"state"}
 
 
 def test_custom_metadata(ocp, tmp_path):  # MD-04, PT-01

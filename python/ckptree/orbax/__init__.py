@@ -5,8 +5,6 @@ What differs from Orbax is in python/README.md, under "Orbax and Flax: change
 the import line". This package needs neither Orbax nor TensorStore.
 """
 
-from typing import TYPE_CHECKING
-
 from ckptree.orbax import (
     aggregate_handlers,
     args,
@@ -31,7 +29,7 @@ from ckptree.orbax import (
     type_handlers,
     utils,
 )
-from ckptree.orbax._absent import absent
+from ckptree.orbax._absent import say_in
 from ckptree.orbax._array_handlers import (
     ArrayCheckpointHandler,
     JaxRandomKeyCheckpointHandler,
@@ -88,9 +86,6 @@ from ckptree.orbax.type_handlers import (
 # Last: it is made of the others.
 from ckptree.orbax import experimental  # isort: skip
 from ckptree.orbax.experimental import v1  # isort: skip
-
-if not TYPE_CHECKING:  # They would take any name for one that is there.
-    __getattr__ = absent(__name__)
 
 # Of Orbax, whose behaviour this is.
 __version__ = "0.12.8"
@@ -160,3 +155,5 @@ __all__ = [
     "utils",
     "v1",
 ]
+
+say_in(__name__)

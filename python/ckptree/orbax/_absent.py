@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Callable
 
 WHERE = (
@@ -26,3 +27,14 @@ def absent(module: str) -> Callable[[str], Any]:
         raise AttributeError(f"{module} has no {name}: {WHERE}")
 
     return find
+
+
+def say_in(package: str) -> None:
+    """All its public modules that are imported say what they lack, but those
+    that say more of it themselves."""
+    for name, module in list(sys.modules.items()):
+        if name != package and not name.startswith(package + "."):
+            continue
+        private = any(part.startswith("_") for part in name.split("."))
+        if not private and "__getattr__" not in vars(module):
+            vars(module)["__getattr__"] = absent(name)

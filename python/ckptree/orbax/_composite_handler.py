@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ckptree.orbax import _checkpoint, _folders, _items, _saving
+from ckptree.orbax._document_handlers import JsonCheckpointHandler
 from ckptree.orbax._files_handler import FilesHandler
 from ckptree.orbax._handler import (
     CheckpointHandler,
@@ -141,8 +142,12 @@ def describe(
         item = _items.stored(step, name, directory)
         if name == _items.METRICS:
             metrics = item.document()
-            continue
         handlers[name] = item.about.get("handler")
+        if name == _items.METRICS and handlers[name] is None:
+            # The manager wrote them.
+            handlers[name] = JsonCheckpointHandler.typestr()
+            found[name] = None
+            continue
         try:
             handler = table.find_by_name(name, handlers[name])
         except ValueError:

@@ -15,7 +15,7 @@ from ckptree.closing import Closing, refuse_in_function
 from ckptree.errors import AlreadyExistsError, Error, NotFoundError
 from ckptree.orbax import _composite_handler, _items, _processes, multihost
 from ckptree.orbax._agreement import Agreement
-from ckptree.orbax._composite_handler import describe, of_one_item
+from ckptree.orbax._composite_handler import describe
 from ckptree.orbax._engines import Engines
 from ckptree.orbax._entries import Entry
 from ckptree.orbax._following import Deferred, Following, after_commit
@@ -544,7 +544,9 @@ class CheckpointManager(AbstractCheckpointManager, Closing):
         opened = self._step(step_number(step))
         self._items.see(_items.names(opened))
         about = describe(self._items.table, opened, self._path(opened.step))
-        return of_one_item(about) if self._items.single else about
+        if self._items.single:
+            about.item_metadata = about.item_metadata.get(_items.DEFAULT)
+        return about
 
     @property
     def directory(self) -> pathlib.Path:

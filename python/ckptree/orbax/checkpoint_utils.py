@@ -17,6 +17,7 @@ from ckptree.orbax import _place
 from ckptree.orbax._keys import keys_of
 from ckptree.orbax._option_states import tell
 from ckptree.orbax._tree_save import map_leaves
+from ckptree.orbax._absent import absent
 from ckptree.orbax._wanted import ABSTRACT
 from ckptree.orbax.metadata import (
     ArrayMetadata,
@@ -39,7 +40,7 @@ def __getattr__(name: str) -> Any:
         from jax.experimental import layout
 
         return layout.Format
-    raise AttributeError(name)
+    absent(__name__)(name)
 
 
 def construct_restore_args(

@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small helpers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from ckptree.orbax._absent import absent
 from ckptree.orbax.multihost import (
     is_pathways_backend,
     is_primary_host,
@@ -29,9 +24,6 @@ from ckptree.orbax.tree import (
     to_flat_dict,
     to_shape_dtype_struct,
 )
-
-if not TYPE_CHECKING:  # They would take any name for one that is there.
-    __getattr__ = absent(__name__)
 
 __all__ = [
     "TMP_DIR_SUFFIX",

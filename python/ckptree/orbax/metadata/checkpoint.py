@@ -16,8 +16,9 @@ class StepStatistics:
 
 @dataclasses.dataclass
 class StepMetadata:
-    """What is known of a step. With one item that has no name `item_handlers`
-    and `item_metadata` are its own; else they are by item."""
+    """What is known of a step. With one item that has no name `item_metadata`
+    is its own, and so is `item_handlers` of a checkpointer; else they are by
+    item. Of the metrics, which a manager wrote, the metadata is None."""
 
     item_handlers: Any = None
     item_metadata: Any = None

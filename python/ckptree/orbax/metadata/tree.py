@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
+import re
 import sys
 from typing import TYPE_CHECKING, Any, Iterator, Mapping
 
@@ -14,7 +15,7 @@ import numpy as np
 from ckptree.arrays import dtypes, values
 from ckptree.garbage import without_collection
 from ckptree.orbax import _plain_tree
-from ckptree.orbax._keys import item_of
+from ckptree.orbax._keys import item_of, keys_of
 from ckptree.orbax.metadata.sharding import ShardingMetadata
 from ckptree.orbax.metadata.value import (
     ArrayMetadata,
@@ -26,6 +27,10 @@ from ckptree.orbax.metadata.value import (
 if TYPE_CHECKING:
     from ckptree import _engine
     from ckptree.orbax._items import StoredItem
+
+
+# Where keys are marked by the kind of their container.
+_MARKED = re.compile(r'[\[{<"]|/\.')
 
 
 @dataclasses.dataclass
@@ -102,7 +107,9 @@ def _leaf(
     lay: _OnDevices,
 ) -> Metadata:
     """`below`: its name below its item."""
-    shown = below.removeprefix("/").replace("/", ".")
+    shown = below[1:].replace("/", ".")
+    if _MARKED.search(below):
+        shown = ".".join(keys_of(below))
     kind = values.kind_of(info)
     if kind == "array":
         dtype = dtypes.to_numpy(info.dtype)
