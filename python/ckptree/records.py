@@ -76,6 +76,8 @@ class LeafStats(NamedTuple):
     not hold the squares of elements (1e154 and more), and 0 where all are below
     1e-162. std is nan there, and where the elements differ from their mean by
     less than a ten-millionth of it; below a millionth few digits are right.
+    Where no element is finite (an array without elements, all NaN or Inf) min
+    is inf, max is -inf, mean and std are nan, and l2 is 0.
     """
 
     count: int  # type: ignore[assignment]  # Hides tuple.count().
@@ -110,7 +112,8 @@ class LeafDetail(NamedTuple):
 
 
 class StatsRow(NamedTuple):
-    """The statistics of one leaf, as a row of a table."""
+    """The statistics of one leaf, as a row of a table: LeafStats says what
+    they are."""
 
     name: str
     dtype: str

@@ -274,7 +274,8 @@ class Step(Mapping[str, Leaf]):
         ]
 
     def stats(self, glob: str = "") -> Table[StatsRow]:
-        """Statistics of the arrays whose names match; no array is read.
+        """Statistics of the arrays whose names match; no array is read. Of one
+        without a finite element min is inf and max is -inf.
 
         Parameters
         ----------

@@ -53,6 +53,14 @@ def test_a_step_is_a_mapping_of_leaves(step):
         step[3]
 
 
+def test_statistics_without_a_finite_element(store):
+    state = {"empty": np.zeros((0, 3)), "nan": np.array([np.nan, np.inf])}
+    store.save(1, state).result(timeout=60)
+    for row in store[1].stats():
+        assert (row.min, row.max, row.l2) == (np.inf, -np.inf, 0)
+        assert np.isnan([row.mean, row.std]).all()
+
+
 def test_what_a_step_says_of_itself(step):
     assert (step.step, step.metrics) == (3, {"loss": 0.5})
     assert repr(step) == "<Step 3: 7 leaves>"
