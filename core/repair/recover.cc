@@ -381,14 +381,6 @@ absl::StatusOr<std::unique_ptr<WorkFolder>> WorkFolder::Make(std::string path) {
     return absl::AlreadyExistsError(absl::StrFormat(
         "%s exists and is no folder of a recovery; move it away", path));
   }
-  absl::StatusOr<std::unique_ptr<kv::StoreLock>> lock =
-      kv::StoreLock::Acquire(path, /*wait_ms=*/0);
-  if (absl::IsUnavailable(lock.status())) {
-    return absl::AlreadyExistsError(
-        absl::StrFormat("%s exists: another recovery makes it", path));
-  }
-  CKPTREE_RETURN_IF_ERROR(lock.status());
-  std::vector<fs::path> left;
   for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
     const std::string name = entry.path().filename();
     if (name == kv::kLockName) continue;
@@ -397,9 +389,19 @@ absl::StatusOr<std::unique_ptr<WorkFolder>> WorkFolder::Make(std::string path) {
           "%s exists and has %s, which no recovery made; move it away", path,
           name));
     }
-    left.push_back(entry.path());
   }
-  for (const fs::path& one : left) fs::remove_all(one, error);
+  absl::StatusOr<std::unique_ptr<kv::StoreLock>> lock =
+      kv::StoreLock::Acquire(path, /*wait_ms=*/0);
+  if (absl::IsUnavailable(lock.status())) {
+    return absl::AlreadyExistsError(
+        absl::StrFormat("%s exists: another recovery makes it", path));
+  }
+  CKPTREE_RETURN_IF_ERROR(lock.status());
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    if (IsOfWork(entry.path().filename().string())) {
+      fs::remove_all(entry.path(), error);
+    }
+  }
   fs::permissions(path, fs::perms::owner_all, error);
   return std::unique_ptr<WorkFolder>(
       new WorkFolder(std::move(path), *std::move(lock)));

@@ -133,6 +133,19 @@ StoreOptions WithoutStatistics(StoreOptions options) {
   return options;
 }
 
+// A repair says so in its note.
+TEST_F(RetentionTest, AStepThatLostLeavesIsNotHealthy) {
+  ASSERT_OK(store_->SetPolicy(LatestN{1} | Preservation(Healthy{})));
+  for (const std::int64_t step : {1, 2, 3}) {
+    StepBuilder builder = store_->Begin(step);
+    builder.PutInt("i", step);
+    if (step > 1) builder.SetNote("[recovered: 1 of 2 leaves lost] of then");
+    ASSERT_OK(std::move(builder).Commit().WaitCommitted(kLong));
+  }
+  EXPECT_EQ(store_->Resolve(LatestHealthy())->step, 1);
+  EXPECT_THAT(StepNumbers(), ElementsAre(1, 3));
+}
+
 TEST_F(RetentionTest, HealthThatIsNotKnownIsNotHealthy) {
   const auto unknown = [this](std::int64_t step) {
     return store_->Resolve(AtStep(step))->unknown_leaves;
