@@ -88,7 +88,7 @@ absl::StatusOr<std::optional<LocalNote>> Engine::ReadShipNote() const {
   CKPTREE_ASSIGN_OR_RETURN(LocalNote note,
                            ReadLocalNote(kv_options_, directory_));
   if (!note.from.empty() || note.ships.empty()) return std::nullopt;
-  return std::move(note);
+  return std::optional<LocalNote>(std::move(note));
 }
 
 std::string Engine::ShippedTo() const {
