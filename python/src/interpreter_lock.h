@@ -11,6 +11,11 @@
 
 namespace ckptree::python {
 
+// Of a thread that Python ended.
+[[noreturn]] inline void StayUntilTheEnd() {
+  for (;;) pause();
+}
+
 // Calls `take`, which waits for the lock. While the interpreter ends, Python
 // before 3.14 ends a thread that waits for it (a daemon's) by pthread_exit(),
 // which unwinds through frames of C++ and aborts the process at the first that
@@ -21,7 +26,7 @@ auto TakeLock(Take take) noexcept {
   try {
     return take();
   } catch (const abi::__forced_unwind&) {
-    for (;;) pause();
+    StayUntilTheEnd();
   }
 }
 

@@ -5,10 +5,12 @@
 
 #include <nanobind/nanobind.h>
 
+#include <exception>
 #include <string>
 
 #include "ckptree/version.h"
 #include "python/src/bindings.h"
+#include "python/src/interpreter_lock.h"
 
 NB_MODULE(_engine, m) {
   m.doc() = "The engine behind the package ckptree; no interface of its own.";
@@ -17,6 +19,14 @@ NB_MODULE(_engine, m) {
   const nanobind::handle flags = PySys_GetObject("flags");
   nanobind::set_leak_warnings(flags.is_valid() &&
                               nanobind::cast<bool>(flags.attr("dev_mode")));
+  // Python ends a daemon's thread also in the midst of its own code that a
+  // binding calls, as of the class of an error. nanobind catches what unwinds
+  // that, which is no exception of C++, and would throw nothing again.
+  nanobind::register_exception_translator(
+      [](const std::exception_ptr& caught, void*) {
+        if (caught == nullptr) ckptree::python::StayUntilTheEnd();
+        std::rethrow_exception(caught);
+      });
   const std::string version(ckptree::Version());
   m.attr("VERSION") = nanobind::str(version.c_str());
   m.attr("FORMAT") = ckptree::FormatNumber();
