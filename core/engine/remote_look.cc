@@ -99,18 +99,18 @@ RemoteLook LookAtRemote(const Store& store, absl::Duration patience) {
   const absl::StatusOr<std::optional<LocalNote>> read = engine.ReadShipNote();
   look.reads = read.status();
   if (!read.ok() || !read->has_value()) return look;
-  const std::optional<LocalNote>& note = *read;
-  look.address = note->ships.back().address;
+  const LocalNote& note = **read;
+  look.address = note.ships.back().address;
   const kv::Call reading = kv::Call::Within(patience);
   absl::StatusOr<std::unique_ptr<kv::ObjectStore>> remote =
       kv::OpenObjectStore(look.address, {}, reading);
   look.reads = remote.status();
   if (!look.reads.ok()) return look;
   const std::string& uuid = engine.store_record().uuid;
-  look.reads = Reads(**remote, uuid, engine.directory(), *note, &look.strangers,
-                     reading);
+  look.reads =
+      Reads(**remote, uuid, engine.directory(), note, &look.strangers, reading);
   if (!look.reads.ok()) return look;
-  const auto shipped = NewestOf(**remote, uuid, *note, reading);
+  const auto shipped = NewestOf(**remote, uuid, note, reading);
   const std::uint64_t newest = engine.database().newest_ordinal();
   if (shipped.ok() && shipped->has_value()) {
     look.behind = newest - std::min(newest, (**shipped).commit->to);

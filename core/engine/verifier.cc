@@ -156,6 +156,7 @@ class Verifier {
                                 "folder, which is fetched again",
                                 engine_.directory(), what));
   }
+
   // Files are read in addition.
   absl::Status Tell(std::uint64_t done) const {
     if (!options_.on_progress) return absl::OkStatus();

@@ -356,18 +356,6 @@ absl::StatusOr<Store> MakeStore(const std::string& directory, const Store& from,
 
 }  // namespace
 
-namespace {
-
-// What a recovery makes in its folder.
-constexpr std::string_view kMadeName = "store";
-constexpr std::string_view kScratchName = "scratch";
-
-bool IsOfWork(std::string_view name) {
-  return name == kMadeName || name.starts_with(kScratchName);
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<WorkFolder>> WorkFolder::Make(std::string path) {
   std::error_code error;
   const bool made = fs::create_directory(path, error);

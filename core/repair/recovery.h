@@ -46,6 +46,14 @@ struct RecoveryPlan {
   bool above_versions = false;
 };
 
+// What a recovery and a repair make in the folder they work in: the new store,
+// and others whose names begin as that of the scratch.
+inline constexpr std::string_view kMadeName = "store";
+inline constexpr std::string_view kScratchName = "scratch";
+inline bool IsOfWork(std::string_view name) {
+  return name == kMadeName || name.starts_with(kScratchName);
+}
+
 // Recovers the store `from` into a new one in the folder `to`, which must not
 // exist. A folder `scratch` and others that begin with its name may come, and
 // are left: all of it belongs into a WorkFolder. report.made is not set.

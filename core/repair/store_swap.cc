@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/repair/recovery.h"
 #include "kv/file_system.h"
 #include "kv/store_directory.h"
 
@@ -18,8 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kMadeName = "store";
-constexpr std::string_view kScratchName = "scratch";
 constexpr std::string_view kDamagedName = "damaged";
 constexpr std::string_view kDoneName = "DONE";
 constexpr std::size_t kUuidDigits = 32;
@@ -77,7 +76,7 @@ absl::Status CheckOurs(const kv::Options& options, const std::string& folder) {
                            kv::ListDirectory(options, folder));
   for (const std::string& name : names) {
     if (name != kDoneName && name != kDamagedName && name != kv::kLockName &&
-        name != kMadeName && !name.starts_with(kScratchName)) {
+        !IsOfWork(name)) {
       return not_ours(absl::StrFormat("has %s, which no repair made", name));
     }
   }
@@ -139,7 +138,7 @@ absl::StatusOr<std::unique_ptr<StoreSwap>> StoreSwap::Begin(
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                            kv::ListDirectory(options, folder));
   for (const std::string& name : names) {
-    if (name == kMadeName || name.starts_with(kScratchName)) {
+    if (IsOfWork(name)) {
       CKPTREE_RETURN_IF_ERROR(kv::RemoveTree(options, swap->Name(name)));
     }
   }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -73,6 +74,22 @@ absl::Status IsOfOthers(const std::string& directory, std::string_view name) {
       directory, name, directory));
 }
 
+// The first name in `db` or `journal` that no store gives, with its folder.
+struct Stranger {
+  std::string_view folder;
+  std::string name;
+};
+absl::StatusOr<std::optional<Stranger>> StrangerInside(
+    const Options& options, const std::string& directory) {
+  for (const std::string_view folder : {kDbName, kJournalName}) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                             ListDirectory(options, Join(directory, folder)));
+    const auto other = std::ranges::find_if_not(names, IsNameInside);
+    if (other != names.end()) return Stranger{folder, *other};
+  }
+  return std::nullopt;
+}
+
 // What has a name of ours and would be written over or removed may be of
 // others: kInvalidArgument where it is. Whether the mark is gone.
 absl::StatusOr<bool> CheckOurs(const Options& options,
@@ -97,13 +114,9 @@ absl::StatusOr<bool> CheckOurs(const Options& options,
     }
     if (file.name == kCreatingName) gone = false;
   }
-  for (const std::string_view folder : {kDbName, kJournalName}) {
-    const absl::StatusOr<std::vector<std::string>> names =
-        ListDirectory(options, Join(directory, folder));
-    if (names.ok() && !std::ranges::all_of(*names, IsNameInside)) {
-      return IsOfOthers(directory, folder);
-    }
-  }
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<Stranger> other,
+                           StrangerInside(options, directory));
+  if (other.has_value()) return IsOfOthers(directory, other->folder);
   // Of a fetch that was killed.
   CKPTREE_ASSIGN_OR_RETURN(const StoreDirectory fetched,
                            LookAt(Join(directory, kFetchingName)));
@@ -117,25 +130,18 @@ bool HasFilesOfStore(const Options& options, const std::string& directory) {
   for (const std::string_view folder : {kDbName, kJournalName}) {
     const absl::StatusOr<std::vector<std::string>> names =
         ListDirectory(options, Join(directory, folder));
-    if (names.ok() ? std::ranges::any_of(*names, IsNameInside)
-                   : !absl::IsNotFound(names.status())) {
-      return true;
-    }
+    if (!names.ok() || std::ranges::any_of(*names, IsNameInside)) return true;
   }
   return false;
 }
 
 absl::Status CheckInside(const Options& options, const std::string& directory) {
-  for (const std::string_view folder : {kDbName, kJournalName}) {
-    CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                             ListDirectory(options, Join(directory, folder)));
-    const auto other = std::ranges::find_if_not(names, IsNameInside);
-    if (other == names.end()) continue;
-    return absl::FailedPreconditionError(
-        absl::StrFormat("%s/%s/%s was made by no store: move it away",
-                        directory, folder, *other));
-  }
-  return absl::OkStatus();
+  CKPTREE_ASSIGN_OR_RETURN(const std::optional<Stranger> other,
+                           StrangerInside(options, directory));
+  if (!other.has_value()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("%s/%s/%s was made by no store: move it away", directory,
+                      other->folder, other->name));
 }
 
 absl::Status MayCreate(const Options& options, const std::string& directory) {
