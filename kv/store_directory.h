@@ -30,6 +30,8 @@ inline constexpr std::string_view kRequestsName = "requests";
 // An index that is being made; one that was found damaged, with a time behind.
 inline constexpr std::string_view kNewDbName = "db.new";
 inline constexpr std::string_view kDamagedDbPrefix = "db.damaged-";
+// In an index that was made anew: a table that the disk could not give then.
+inline constexpr std::string_view kUnreadableTablePrefix = "unreadable-";
 
 // A store that is made of what an object store has: it is put together in
 // there, and takes the place of the folder around it as a whole.

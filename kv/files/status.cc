@@ -77,6 +77,12 @@ absl::StatusCode CodeOf(const rocksdb::Status& status) {
   }
 }
 
+bool SaysUnreadable(std::string_view text) {
+  return std::ranges::any_of(std::array{EIO, EISDIR}, [text](int error) {
+    return text.find(std::generic_category().message(error)) != text.npos;
+  });
+}
+
 }  // namespace
 
 absl::Status ToStatus(const rocksdb::Status& status, std::string_view context) {
@@ -87,19 +93,20 @@ absl::Status ToStatus(const rocksdb::Status& status, std::string_view context) {
 
 absl::Status ToReadStatus(const rocksdb::Status& status,
                           std::string_view context) {
-  if (!status.IsPathNotFound()) return ToStatus(status, context);
-  absl::Status gone = absl::DataLossError(
-      absl::StrFormat("%s: %s", context, status.ToString()));
-  gone.SetPayload(kGone, absl::Cord());
-  return gone;
+  const bool gone = status.IsPathNotFound();
+  const std::string text = status.ToString();
+  if (!gone && !(status.IsIOError() && SaysUnreadable(text))) {
+    return ToStatus(status, context);
+  }
+  absl::Status damage =
+      absl::DataLossError(absl::StrFormat("%s: %s", context, text));
+  if (gone) damage.SetPayload(kGone, absl::Cord());
+  return damage;
 }
 
 bool IsUnreadable(const absl::Status& status) {
-  if (status.code() != absl::StatusCode::kUnknown) return false;
-  const std::string text(status.message());
-  return std::ranges::any_of(std::array{EIO, EISDIR}, [&text](int error) {
-    return text.ends_with(std::generic_category().message(error));
-  });
+  return status.code() == absl::StatusCode::kUnknown &&
+         SaysUnreadable({status.message().data(), status.message().size()});
 }
 
 bool IsGone(const absl::Status& status) {

@@ -18,8 +18,9 @@ namespace ckptree::kv {
 // `context` says what was being done to what; it starts the message.
 absl::Status ToStatus(const rocksdb::Status& status, std::string_view context);
 
-// The same of a read of the index, where a table that is gone is damage and no
-// missing key. IsGone() knows it: a reader may find another in its place.
+// The same of a read of the index, where a file that the disk cannot give is
+// damage, as the journal has its rows, and so is a table that is gone, which is
+// no missing key. IsGone() knows that: a reader may find another in its place.
 absl::Status ToReadStatus(const rocksdb::Status& status,
                           std::string_view context);
 bool IsGone(const absl::Status& status);

@@ -64,6 +64,18 @@ absl::Status RemoveLogs(const Options& options, const std::string& db) {
   return absl::OkStatus();
 }
 
+// Of an index that lacks nothing without them.
+absl::Status RemoveUnreadableTables(const Options& options,
+                                    const std::string& db) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                           ListDirectory(options, db));
+  for (const std::string& name : names) {
+    if (!name.starts_with(kUnreadableTablePrefix)) continue;
+    CKPTREE_RETURN_IF_ERROR(RemoveFile(options, Join(db, name)));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<StoreDirectory> Database::Impl::LookAtStore() const {
@@ -227,6 +239,9 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
       CKPTREE_ASSIGN_OR_RETURN(const bool differ,
                                TablesDiffer(reader_options, *standing.index));
       if (differ) problem = "it does not know all tables, or some are missing";
+    } else if (whole.ok() && options.index_is_whole) {
+      CKPTREE_RETURN_IF_ERROR(
+          RemoveUnreadableTables(writer_options, DbDirectory()));
     }
     if (rows_in_memory.exchange(false)) problem = "a read met damage in it";
     Replace(nullptr, /*is_following=*/false);

@@ -9,6 +9,8 @@
 //      is 0 loses adopted files to its first compaction.
 //   4. Segments: whole tables by a second name, all others written anew, and
 //      each space made with all of them at once.
+//   5. Tables that the disk cannot give now, by a second name that RocksDB does
+//      not know.
 //
 // The import of 7.8.3 (db/import_column_family_job.cc) opens each file, takes
 // its first and last key, whatever sequence is asked for, and moves it; unlike
@@ -206,6 +208,7 @@ class Rebuilder {
     CKPTREE_RETURN_IF_ERROR(fresh_.Import(Space::kLeaves, folder, copies_));
     CKPTREE_RETURN_IF_ERROR(fresh_.Close());
     CKPTREE_RETURN_IF_ERROR(RemoveTree(options_, folder));
+    if (source_.keeps_unreadable) CKPTREE_RETURN_IF_ERROR(KeepUnreadable());
     // An import syncs no name that it gives.
     CKPTREE_RETURN_IF_ERROR(SyncDirectory(options_, to_));
     return std::move(report_);
@@ -234,6 +237,7 @@ class Rebuilder {
         report_.unread.push_back(
             absl::StrFormat("the table cannot be read: %s",
                             std::string(table.status().message())));
+        if (IsUnreadable(table.status())) unreadable_.push_back(name);
         continue;
       }
       if (!table->damage().ok()) {
@@ -343,6 +347,23 @@ class Rebuilder {
     return absl::OkStatus();
   }
 
+  // Step 5.
+  absl::Status KeepUnreadable() {
+    for (std::string_view name : unreadable_) {
+      const std::string from = Join(source_.db_directory, name);
+      if (name.starts_with(kUnreadableTablePrefix)) {
+        name.remove_prefix(kUnreadableTablePrefix.size());
+      }
+      CKPTREE_RETURN_IF_ERROR(ToStatus(
+          FileSystemOf(options_)->LinkFile(
+              from,
+              Join(to_, absl::StrFormat("%s%s", kUnreadableTablePrefix, name)),
+              rocksdb::IOOptions(), nullptr),
+          "keeping " + from));
+    }
+    return absl::OkStatus();
+  }
+
   // Step 4.
   absl::Status TakeSegments(Space space, const std::string& folder) {
     std::vector<SegmentTable>& tables = tables_[space];
@@ -406,7 +427,8 @@ class Rebuilder {
   FreshIndex fresh_;
   RebuildReport report_;
   std::map<Space, std::vector<SegmentTable>> tables_;
-  std::vector<std::string> copies_;  // Of leaf records, to be taken in.
+  std::vector<std::string> unreadable_;  // Names of tables.
+  std::vector<std::string> copies_;      // Of leaf records, to be taken in.
   // Blocks that are still to be found.
   std::map<std::string, BlockName> wanted_;
   std::map<std::string, std::string, std::less<>> damaged_;  // Of those.

@@ -38,6 +38,10 @@ struct RebuildSource {
   std::function<absl::StatusOr<std::optional<std::string>>(const RowKey& key)>
       find_damaged_block;
   std::function<std::optional<schema::Space>(std::string_view value)> space_of;
+  // Tables that the disk cannot give (EIO) go along as what RocksDB does not
+  // know, kUnreadableTablePrefix before their names: whoever makes the index
+  // anew when the disk gives them again finds them there.
+  bool keeps_unreadable = false;
 };
 
 struct RebuildReport {

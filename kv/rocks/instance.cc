@@ -135,8 +135,11 @@ absl::StatusOr<std::shared_ptr<Instance>> Instance::Open(
     }
   }
   if (!status.ok()) {
+    const std::string opening = absl::StrFormat("opening %s", db_directory);
+    // A writer may have failed to write.
+    const bool reads = role != Role::kCreate && role != Role::kReadWrite;
     absl::Status failed =
-        ToStatus(status, absl::StrFormat("opening %s", db_directory));
+        reads ? ToReadStatus(status, opening) : ToStatus(status, opening);
     // There is a store: what its CURRENT and MANIFEST do not lead to is damage,
     // not absence, and families that they do not name are not a wrong argument.
     if (role != Role::kCreate &&
@@ -192,7 +195,7 @@ absl::StatusOr<std::optional<std::string>> Instance::Get(
           ? GetLeafRecord(*this, key, &value)
           : db_->Get(rocksdb::ReadOptions(), family(space), key, &value);
   if (status.IsNotFound()) return std::nullopt;
-  if (!status.ok()) return ToStatus(status, "reading");
+  if (!status.ok()) return ToReadStatus(status, "reading");
   return value.ToString();
 }
 

@@ -77,7 +77,7 @@ class MappedFile {
                                  &no_room, nullptr);
     }
     if (!status.ok()) {
-      return ToStatus(status, absl::StrFormat("mapping %s", table.path));
+      return ToReadStatus(status, absl::StrFormat("mapping %s", table.path));
     }
     if (all.size() != table.bytes) {
       return absl::DataLossError(

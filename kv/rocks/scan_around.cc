@@ -84,7 +84,7 @@ absl::StatusOr<ScanGaps> ScanAround(
     }
     if (iterator->status().ok()) return gaps;
     if (gaps.count++ == 0) {
-      gaps.first = ToStatus(iterator->status(), "reading");
+      gaps.first = ToReadStatus(iterator->status(), "reading");
     }
     const std::optional<Number> next = NextReadable(make, last);
     if (!next.has_value()) return gaps;

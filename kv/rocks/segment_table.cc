@@ -64,7 +64,9 @@ absl::StatusOr<SegmentTable> SegmentTable::Open(const Options& options,
   CKPTREE_ASSIGN_OR_RETURN(table.bytes_, FileSize(options, path));
   table.damage_ = table.OpenWithRocksDB(options, space_of);
   if (!table.damage_.ok()) {
-    CKPTREE_RETURN_IF_ERROR(table.Recognise(space_of));
+    const absl::Status found = table.Recognise(space_of);
+    // Where nothing could be read nothing is known to be damaged.
+    if (!found.ok()) return IsUnreadable(table.damage_) ? table.damage_ : found;
   }
   return table;
 }

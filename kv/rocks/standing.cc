@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "kv/file_system.h"
 #include "kv/rocks/marker.h"
+#include "kv/rocks/memory_index.h"
 #include "kv/rocks/table_source.h"
 #include "kv/store_directory.h"
 #include "rocksdb/db.h"
@@ -249,6 +250,7 @@ absl::StatusOr<RebuildReport> MakeIndex(const Options& from_options,
   RebuildSource source;
   source.db_directory = db_directory;
   source.options = from_options;
+  source.keeps_unreadable = !IsInMemory(to_options);
   source.space_of = [&from_options](std::string_view value) {
     return from_options.segment_space ? from_options.segment_space(value)
                                       : std::nullopt;

@@ -43,12 +43,12 @@ class Listener : public rocksdb::EventListener {
   void OnBackgroundError(rocksdb::BackgroundErrorReason reason,
                          rocksdb::Status* error) override {
     if (reason == rocksdb::BackgroundErrorReason::kCompaction &&
-        (error->IsCorruption() || error->IsNoSpace() ||
+        (error->IsCorruption() || error->IsIOError() || error->IsNoSpace() ||
          RewriteScope::Active())) {
-      // A damaged block or a full disk must not stop the saves: the compaction
-      // failed and changed nothing. Where it was the MANIFEST that failed, the
-      // guard file system has spoken already. RocksDB tries again every second:
-      // the same words are said once.
+      // A damaged block, one that the disk cannot give, or a full disk must not
+      // stop the saves: the compaction failed and changed nothing. Where it was
+      // the MANIFEST that failed, the guard file system has spoken already.
+      // RocksDB tries again every second: the same words are said once.
       const bool full = error->IsNoSpace();
       std::string text =
           (full ? "a compaction waits for room: " : "compaction failed: ") +

@@ -2,6 +2,8 @@
 
 #include "tests/fault/late_fs.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <chrono>
 #include <string_view>
@@ -32,16 +34,31 @@ absl::Time Now() {  // Whatever is done to the time of day.
 
 bool IsOld(absl::Time at, absl::Duration late) { return Now() - at >= late; }
 
+// 0: there is none.
+std::uint64_t InodeOf(const std::string& path) {
+  struct stat found;
+  return stat(path.c_str(), &found) == 0 ? found.st_ino : 0;
+}
+
+}  // namespace
+
 // A file that ends where it did when it was opened.
 class LateFile : public rocksdb::FSRandomAccessFileOwnerWrapper {
  public:
   LateFile(std::unique_ptr<rocksdb::FSRandomAccessFile> file,
-           std::uint64_t size)
-      : FSRandomAccessFileOwnerWrapper(std::move(file)), size_(size) {}
+           const std::string& path, std::uint64_t size, LateFs* fs)
+      : FSRandomAccessFileOwnerWrapper(std::move(file)),
+        path_(path),
+        inode_(InodeOf(path)),
+        size_(size),
+        fs_(fs) {}
 
   IOStatus Read(std::uint64_t offset, std::size_t n, const IOOptions& options,
                 rocksdb::Slice* result, char* scratch,
                 IODebugContext* debug) const override {
+    if (IOStatus status = fs_->LookAtRead(path_, inode_); !status.ok()) {
+      return status;
+    }
     const std::uint64_t end = std::max(offset, size_);
     if (offset == end) {
       *result = rocksdb::Slice(scratch, 0);
@@ -62,10 +79,36 @@ class LateFile : public rocksdb::FSRandomAccessFileOwnerWrapper {
   }
 
  private:
+  const std::string path_;
+  const std::uint64_t inode_;
   const std::uint64_t size_;
+  LateFs* const fs_;
 };
 
-}  // namespace
+// One whose reads may fail.
+class LateSequentialFile : public rocksdb::FSSequentialFileOwnerWrapper {
+ public:
+  LateSequentialFile(std::unique_ptr<rocksdb::FSSequentialFile> file,
+                     const std::string& path, LateFs* fs)
+      : FSSequentialFileOwnerWrapper(std::move(file)),
+        path_(path),
+        inode_(InodeOf(path)),
+        fs_(fs) {}
+
+  IOStatus Read(std::size_t n, const IOOptions& options, rocksdb::Slice* result,
+                char* scratch, IODebugContext* debug) override {
+    if (IOStatus status = fs_->LookAtRead(path_, inode_); !status.ok()) {
+      return status;
+    }
+    return FSSequentialFileOwnerWrapper::Read(n, options, result, scratch,
+                                              debug);
+  }
+
+ private:
+  const std::string path_;
+  const std::uint64_t inode_;
+  LateFs* const fs_;
+};
 
 // One whose syncs may be held.
 class HeldFile : public rocksdb::FSRandomRWFileOwnerWrapper {
@@ -117,9 +160,27 @@ void LateFs::Hide(const std::string& ending, const std::string& why) {
   why_ = why;
 }
 
+void LateFs::HideFile(const std::string& path, const std::string& why,
+                      bool opens) {
+  const absl::MutexLock lock(&mu_);
+  hidden_inode_ = InodeOf(path);
+  hides_opens_ = opens;
+  why_ = why;
+}
+
+IOStatus LateFs::LookAtRead(const std::string& path, std::uint64_t inode) {
+  const absl::MutexLock lock(&mu_);
+  if (hides_opens_ || hidden_inode_ == 0 || hidden_inode_ != inode) {
+    return IOStatus::OK();
+  }
+  ++hidden_;
+  return IOStatus::IOError(path, why_);
+}
+
 IOStatus LateFs::Look(const std::string& path) {
   const absl::MutexLock lock(&mu_);
-  if (!hides_.empty() && path.ends_with(hides_)) {
+  if ((!hides_.empty() && path.ends_with(hides_)) ||
+      (hides_opens_ && hidden_inode_ != 0 && InodeOf(path) == hidden_inode_)) {
     ++hidden_;
     return IOStatus::IOError(path, why_);
   }
@@ -157,8 +218,13 @@ IOStatus LateFs::NewSequentialFile(
     const std::string& path, const FileOptions& options,
     std::unique_ptr<rocksdb::FSSequentialFile>* result, IODebugContext* debug) {
   if (IOStatus status = Look(path); !status.ok()) return status;
-  return Looked(
-      path, FileSystemWrapper::NewSequentialFile(path, options, result, debug));
+  std::unique_ptr<rocksdb::FSSequentialFile> file;
+  IOStatus status = Looked(
+      path, FileSystemWrapper::NewSequentialFile(path, options, &file, debug));
+  if (status.ok()) {
+    *result = std::make_unique<LateSequentialFile>(std::move(file), path, this);
+  }
+  return status;
 }
 
 IOStatus LateFs::NewRandomAccessFile(
@@ -173,7 +239,7 @@ IOStatus LateFs::NewRandomAccessFile(
   std::uint64_t size = 0;
   status = FileSystemWrapper::GetFileSize(path, IOOptions(), &size, debug);
   if (!status.ok()) return status;
-  *result = std::make_unique<LateFile>(std::move(file), size);
+  *result = std::make_unique<LateFile>(std::move(file), path, size, this);
   return status;
 }
 

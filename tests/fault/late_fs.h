@@ -43,6 +43,9 @@ class LateFs : public rocksdb::FileSystemWrapper {
   // From now on reads of files whose path ends so fail, and say why; empty:
   // none of them.
   void Hide(const std::string& ending, const std::string& why = "it is hidden");
+  // The same of what is this file now, under any name; an empty path: of none.
+  // Without `opens` it can be opened, and reads of it fail.
+  void HideFile(const std::string& path, const std::string& why, bool opens);
   // How many did.
   std::uint64_t hidden() const { return hidden_; }
 
@@ -123,7 +126,10 @@ class LateFs : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus Look(const std::string& path);
   // Remembers that the name was missing, where `status` says that.
   rocksdb::IOStatus Looked(const std::string& path, rocksdb::IOStatus status);
+  friend class LateFile;
+  friend class LateSequentialFile;
   friend class HeldFile;
+  rocksdb::IOStatus LookAtRead(const std::string& path, std::uint64_t inode);
   rocksdb::IOStatus WaitForSync();
   // This client changed the name; with `writes`, it writes the file.
   void Forget(const std::string& path, bool writes = false);
@@ -138,6 +144,8 @@ class LateFs : public rocksdb::FileSystemWrapper {
   std::set<std::string> written_ ABSL_GUARDED_BY(mu_);
   std::string hides_ ABSL_GUARDED_BY(mu_);
   std::string why_ ABSL_GUARDED_BY(mu_);
+  std::uint64_t hidden_inode_ ABSL_GUARDED_BY(mu_) = 0;
+  bool hides_opens_ ABSL_GUARDED_BY(mu_) = true;
   std::atomic<std::uint64_t> hidden_ = 0;
   bool holds_ ABSL_GUARDED_BY(mu_) = false;
   bool fails_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Files of the journal that a disk cannot give (EIO): of one of them nothing
-// is lost, as of one that is damaged.
+// Files that a disk cannot give (EIO): of one of the journal or of the index
+// nothing is lost, as of one that is damaged.
 
 #include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -24,20 +27,23 @@ namespace fs = std::filesystem;
 using ::ckptree::testing::StatusIs;
 using ::testing::HasSubstr;
 
-class UnreadableTest : public RecoveryTest {
+// Of files that cannot be opened, and of ones that cannot be read.
+class UnreadableTest : public RecoveryTest,
+                       public ::testing::WithParamInterface<bool> {
  protected:
   UnreadableTest() { options_.file_system = disk_; }
 
   void Fail(const std::string& file) {
-    disk_->Hide("/" + file, std::generic_category().message(EIO));
+    disk_->HideFile(Store() + "/" + file, std::generic_category().message(EIO),
+                    GetParam());
   }
-  void Heal() { disk_->Hide(""); }
+  void Heal() { disk_->HideFile("", "", true); }
 
   const std::shared_ptr<testing::LateFs> disk_ =
       std::make_shared<testing::LateFs>();
 };
 
-TEST_F(UnreadableTest, OneFileOfTheJournalCostsNothing) {
+TEST_P(UnreadableTest, OneFileOfTheJournalCostsNothing) {
   int tried = 0;
   ForEachFile([&](const std::string& file) {
     if (!file.starts_with("journal/") || file.starts_with("journal/a-")) return;
@@ -52,7 +58,7 @@ TEST_F(UnreadableTest, OneFileOfTheJournalCostsNothing) {
 
 // Blocks, and records of the last second, may be there alone, and be there
 // again tomorrow.
-TEST_F(UnreadableTest, AFirstCopyIsWaitedFor) {
+TEST_P(UnreadableTest, AFirstCopyIsWaitedFor) {
   int tried = 0;
   ForEachFile([&](const std::string& file) {
     if (!file.starts_with("journal/a-")) return;
@@ -68,6 +74,96 @@ TEST_F(UnreadableTest, AFirstCopyIsWaitedFor) {
   });
   EXPECT_GE(tried, 4);
 }
+
+// The journal has all rows: the index is made anew, and the next open finds
+// nothing wrong.
+TEST_P(UnreadableTest, AFileOfTheIndexCostsNothing) {
+  std::set<std::string> tried;
+  ForEachFile([&](const std::string& file) {
+    if (!file.starts_with("db/") || HoldsPayload(file)) return;
+    const std::uint64_t before = disk_->hidden();
+    Fail(file);
+    ExpectReadsAndWrites();
+    if (disk_->hidden() == before) return;  // Nobody needs it.
+    const std::string name = file.substr(3);
+    tried.insert(name.ends_with(".sst") ? "a table"
+                                        : name.substr(0, name.find('-')));
+  });
+  EXPECT_THAT(tried,
+              ::testing::IsSupersetOf({"a table", "CURRENT", "MANIFEST"}));
+}
+
+// What is nowhere else is an error where it is read, and all else works.
+TEST_P(UnreadableTest, ATableOfPayloadCostsWhatIsInItAlone) {
+  int tried = 0;
+  ForEachFile([&](const std::string& file) {
+    if (!file.starts_with("db/") || !HoldsPayload(file)) return;
+    Fail(file);
+    {
+      ASSERT_OK_AND_ASSIGN(const auto writer, Open());
+      EXPECT_EQ(writer->report().ordinal, commits_);
+      for (const auto& [name, value] : rows_) {
+        EXPECT_THAT(writer->Get(schema::Space::kRecords, RecordKey(name)),
+                    testing::IsOkAndHolds(std::optional<std::string>(value)))
+            << name;
+      }
+      ASSERT_EQ(Put(*writer, "more", "m").outcome, Outcome::kCommitted);
+      for (int i = 0; i < 4; ++i) {
+        const auto chunk = writer->Get(schema::Space::kChunks, ChunkKey(9, i));
+        if (chunk.ok() && chunk->has_value()) {
+          EXPECT_EQ(**chunk, Payload(9, i, 1000));
+        } else {
+          ++tried;
+        }
+      }
+      ASSERT_OK(writer->Close());
+    }
+    {
+      ASSERT_OK_AND_ASSIGN(const auto again, Open(Mode::kRead));
+      EXPECT_THAT(again->Get(schema::Space::kRecords, RecordKey("more")),
+                  testing::IsOkAndHolds(std::optional<std::string>("m")));
+    }
+    Heal();
+  });
+  EXPECT_GE(tried, 4);
+}
+
+// An index that was made anew without a table has it again when the disk does.
+TEST_P(UnreadableTest, ATableThatIsThereAgainIsTaken) {
+  options_.index_is_whole =
+      [](const Database& database) -> absl::StatusOr<bool> {
+    return database.Get(schema::Space::kChunks, ChunkKey(9, 0))
+        .value_or(std::nullopt)
+        .has_value();
+  };
+  const auto kept = [&] {
+    std::vector<std::string> names;
+    for (const std::string& name : Files()) {
+      if (name.starts_with("db/unreadable-")) names.push_back(name.substr(3));
+    }
+    return names;
+  };
+  int tried = 0;
+  ForEachFile([&](const std::string& file) {
+    if (!file.starts_with("db/") || !HoldsPayload(file)) return;
+    const std::string name = file.substr(3);
+    Fail(file);
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_OK_AND_ASSIGN(const auto writer, Open());
+      ASSERT_OK(writer->Close());
+    }
+    const bool holds_chunks =
+        kept() == std::vector<std::string>{"unreadable-" + name};
+    Heal();
+    ExpectReadsAndWrites();
+    EXPECT_THAT(kept(), ::testing::IsEmpty());
+    if (holds_chunks) ++tried;
+  });
+  EXPECT_EQ(tried, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Opens, UnreadableTest, ::testing::Values(true));
+INSTANTIATE_TEST_SUITE_P(Reads, UnreadableTest, ::testing::Values(false));
 
 }  // namespace
 }  // namespace ckptree::kv

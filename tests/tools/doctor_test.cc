@@ -142,11 +142,14 @@ TEST_F(DoctorTest, ClockAndLeftovers) {
     ASSERT_OK(store.Close());
   }
   std::filesystem::create_directory(store_ + "/db.damaged-7");
+  std::ofstream(store_ + "/db/unreadable-000007.sst") << "x";
   for (const char* end : {"", ".2", ".10", ".old"}) {
     std::filesystem::create_directory(store_ + ".damaged" + end);
   }
   const Result result = Run({"-C", store_, "doctor"});
   EXPECT_THAT(result.out, HasSubstr("db.damaged-7"));
+  EXPECT_THAT(result.out, HasSubstr("db/unreadable-000007.sst is a table that "
+                                    "the disk could not give"));
   EXPECT_THAT(result.out, HasSubstr(store_ + ".damaged and 2 more to " +
                                     store_ + ".damaged.10 are there"));
   EXPECT_THAT(result.out, HasSubstr("remove it when nothing of it is missed"));

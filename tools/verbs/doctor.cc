@@ -308,6 +308,15 @@ class Doctor {
           absl::StrFormat("%s is an index that was replaced", Escape(name)),
           "remove it when nobody wants to look at it");
     }
+    for (fs::directory_iterator it(directory_ + "/db", error), end;
+         !error && it != end; it.increment(error)) {
+      const std::string name = it->path().filename().string();
+      if (!name.starts_with("unreadable-")) continue;
+      Add("leftovers", Level::kProblem,
+          absl::StrFormat("db/%s is a table that the disk could not give",
+                          Escape(name)),
+          "mend the disk: the next open for writing tries it again");
+    }
     std::string path = directory_;
     while (path.size() > 1 && path.ends_with('/')) path.pop_back();
     for (const char* end : {".damaged", ".repairing", ".recovering"}) {
