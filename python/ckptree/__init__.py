@@ -62,7 +62,8 @@ with _without_collection():
     from ckptree.leaf import Leaf
     from ckptree.ranks import Ranks
     from ckptree.step import Step
-    from ckptree.store import Store, close_all, open
+    from ckptree.store import Store
+    from ckptree.stores import close_all, open
     from ckptree.view import LeafView
     from ckptree._engine import VERSION as __version__
 

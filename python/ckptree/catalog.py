@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ckptree import forks
 from ckptree.arguments import TEXT, Kind, checked, either, optional
 from ckptree.errors import InvalidArgumentError, NotFoundError
 from ckptree.hints import TYPE_CHECKING, Any
@@ -19,12 +20,7 @@ from ckptree.records import (
     StepUsage,
     TagInfo,
 )
-from ckptree.selector import (
-    SELECTOR,
-    branch_and_rest,
-    on_branch,
-    selector_text,
-)
+from ckptree.selector import SELECTOR, selector_text
 from ckptree.table import Table
 
 if TYPE_CHECKING:
@@ -96,40 +92,7 @@ class Catalog(Holding):
         try:
             return StepInfo(**self._engine.resolve(selector))
         except NotFoundError as error:
-            raise self._advised(error, selector) from None
-
-    def _origin(self, selector: str) -> str | None:
-        """Where a fork parted that has no step yet, for what names one of it;
-        None: for all else. NotFoundError: there is no such branch."""
-        branch, _ = branch_and_rest(selector)
-        if not branch:
-            return None
-        branches = self._engine.branches()
-        for known in branches:
-            if known["name"] == branch:
-                at = on_branch(known["origin_branch"], known["origin_step"])
-                return None if known["steps"] else at
-        forks = ", ".join(known["name"] for known in branches if known["name"])
-        raise NotFoundError(
-            f"no branch {branch!r}; "
-            + (f"there are {forks}" if forks else "there is only the main one")
-        )
-
-    def _advised(self, error: NotFoundError, selector: str) -> NotFoundError:
-        """With what to restore, where a fork has no step yet."""
-        try:
-            origin = self._origin(selector)
-        except NotFoundError:
-            return error  # It says so.
-        if origin is None:
-            return error
-        branch, _ = branch_and_rest(selector)
-        asked = origin if not origin.isdecimal() else int(origin)
-        return NotFoundError(
-            f"{error}; it was forked from step {origin}: restore({asked!r}) "
-            f"gives that, and restore_or(state, {branch + '/latest'!r}) goes "
-            "on from there"
-        )
+            raise forks.advised(self.branches(), error, selector) from None
 
     def delete(self, *steps: Selector, tagged: bool = False) -> None:
         """Removes steps, durably, all or none. Their bytes are freed in the

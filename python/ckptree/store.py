@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import atexit
+import functools
 import os
 from collections.abc import Iterable, Mapping
 
-from ckptree import _engine, logs
+from ckptree import _engine, forks
 from ckptree.arguments import TEXT, checked, either, integer, optional
 from ckptree.catalog import Catalog
-from ckptree.closing import close_at_exit
 from ckptree.comparing import Comparing
 from ckptree.errors import NotFoundError, while_opening
 from ckptree.handle import SaveHandle
@@ -39,12 +38,12 @@ if TYPE_CHECKING:
 
 State = TypeVar("State")
 
-_OF_OPENING = {"local_keep": optional(either(POLICY, TEXT))}
+OF_OPENING = {"local_keep": optional(either(POLICY, TEXT))}
 
 
 @telling
 @checked(
-    {"step": SELECTOR, **_OF_OPENING, **OF_RANKS},
+    {"step": SELECTOR, **OF_OPENING, **OF_RANKS},
     save={"step": integer()},
 )
 class Store(Catalog, Comparing, Upkeep, Reporting):
@@ -550,13 +549,13 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
         try:
             return self[selector]
         except NotFoundError:
-            origin = self._origin(selector)
-        branch, rest = branch_and_rest(selector)
-        if origin is None or rest not in ("latest", "latest~0"):
+            origin = forks.latest_or_origin(self.branches(), selector)
+        if origin is None:
             return None
         try:
             return self[origin]
         except NotFoundError as error:
+            branch, _ = branch_and_rest(selector)
             raise NotFoundError(
                 f"branch {branch!r} has no step to go on from: {error}. It was "
                 f"forked from step {origin}, which was deleted since: fork it "
@@ -573,7 +572,7 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
         try:
             found = _engine.restore(engine, selector)
         except NotFoundError as error:
-            raise self._advised(error, selector) from None
+            raise forks.advised(self.branches(), error, selector) from None
         return Step(found, selector, self)
 
     def __repr__(self) -> str:
@@ -593,7 +592,7 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
                 f"{self!r} cannot be pickled: one process writes; readers, of "
                 "ckptree.open(), can"
             )
-        return open, (self.path,)
+        return functools.partial(Store, mode="read"), (self.path,)
 
     def _repr_html_(self) -> str:
         from ckptree import html
@@ -601,49 +600,3 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
         if self.closed:
             return html.text(repr(self))
         return html.store(self.path, self.steps())
-
-
-@checked(_OF_OPENING)
-@takes(OpenOptions, OPEN)
-def open(
-    path: str | os.PathLike[str], **options: Unpack[OpenOptions]
-) -> Store:
-    """A store for reading: no lock, nothing is written but which steps are open
-    (in the folder `leases`), safe beside a live trainer; refresh() shows what
-    it saved since. `path` may be an address, "s3://...": UnavailableError,
-    within about a minute, where nobody answers.
-
-    >>> import ckptree
-    >>> ckptree.Store(tmp / "run").close()
-    >>> with ckptree.open(tmp / "run") as reader:
-    ...     reader.steps()
-    []
-    """
-    return Store(path, mode="read", **options)
-
-
-def close_all() -> None:
-    """Closes all stores and managers of this process: those, too, that only a
-    traceback of a notebook still holds. Waits for their saves; raises the first
-    failure when all are closed.
-
-    >>> store = ckptree.Store(tmp / "run")
-    >>> ckptree.close_all()
-    >>> store.closed
-    True
-    """
-    first: BaseException | None = None
-    for store in list(open_stores):
-        try:
-            store.close()
-        except Exception as error:
-            first = first or error
-    if first is not None:
-        raise first
-
-
-# After all that follows: it is called last.
-atexit.register(_engine.release_functions)
-logs.stop_at_exit()
-# Whoever registers later is called earlier: what saves at exit still can.
-atexit.register(close_at_exit, close_all)

@@ -41,8 +41,8 @@ ROOMS = {
         r"history|leaf|leaves|step|view",
         "ground arrays adapters records restoring"),
     "stores": (
-        r"catalog|comparing|handle|holding|manager|manager_reading|removing|sharing|"
-        r"store|unmeasured|upkeep",
+        r"catalog|comparing|forks|handle|holding|manager|manager_reading|removing|"
+        r"sharing|store|stores|unmeasured|upkeep",
         "ground arrays rules ranks records restoring reading"),
     "face": (r"", "ground ranks records reading stores"),
     "orbax": (

@@ -41,10 +41,11 @@ one later, where its loop begins: python/README.md says what to do.
 from __future__ import annotations
 
 from ckptree.adapters import torch as _adapter  # It says what to install.
-from ckptree.torch._calls import load, resume, save
+from ckptree.torch._calls import load, save
 from ckptree.torch._exporting import export_checkpoint
 from ckptree.torch._generators import Rng
 from ckptree.torch._importing import import_checkpoint
+from ckptree.torch._resuming import resume
 
 import torch
 
