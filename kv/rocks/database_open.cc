@@ -98,10 +98,17 @@ absl::StatusOr<StoreDirectory> Database::Impl::LookAtStore() const {
   }
   if (found.journal) return found;
   if (found.head) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "the store in %s was made by an engine without a journal, of format 0 "
-        "before it: read it with that engine",
-        directory));
+    // A repository of git has that name, too. No store is made beside it: it
+    // would go with the store.
+    return absl::FailedPreconditionError(
+        found.db || found.new_db
+            ? absl::StrFormat(
+                  "the store in %s was made by an engine without a journal, of "
+                  "format 0 before it: read it with that engine",
+                  directory)
+            : absl::StrFormat("%s has a file HEAD, as a repository of git has, "
+                              "and no store: take another directory",
+                              directory));
   }
   if (!HasFilesOfStore(reader_options, directory)) {
     return absl::NotFoundError(absl::StrFormat(

@@ -149,8 +149,10 @@ absl::Status MayCreate(const Options& options, const std::string& directory) {
   const absl::Status exists = absl::AlreadyExistsError(
       absl::StrFormat("there is a store in %s", directory));
   if (!found.creating && (found.head || found.db || found.journal)) {
-    if (found.head || HasFilesOfStore(options, directory)) return exists;
-    return IsOfOthers(directory, found.journal ? kJournalName : kDbName);
+    if (HasFilesOfStore(options, directory)) return exists;
+    return IsOfOthers(directory, found.head      ? kHeadName
+                                 : found.journal ? kJournalName
+                                                 : kDbName);
   }
   if (found.creating) {
     // No commit is acknowledged while CREATING is there, so a journal beyond

@@ -431,6 +431,22 @@ TEST_F(DatabaseTest, IsNotMadeWhereOthersHaveNamesOfIt) {
   EXPECT_EQ(fs::file_size(Store() + "/config.yaml"), 4u);
 }
 
+// A repository of git has a file of that name, and would lose it with a store.
+TEST_F(DatabaseTest, ARepositoryOfGitIsNoStore) {
+  std::filesystem::create_directories(Store() + "/objects");
+  std::ofstream(Store() + "/HEAD") << "ref: refs/heads/main\n";
+  for (const absl::Status& status :
+       {Open().status(), Open(Mode::kRead).status(), Create().status()}) {
+    EXPECT_THAT(status,
+                ::testing::AnyOf(StatusIs(absl::StatusCode::kFailedPrecondition,
+                                          HasSubstr("a file HEAD")),
+                                 StatusIs(absl::StatusCode::kInvalidArgument,
+                                          HasSubstr("HEAD"))));
+  }
+  EXPECT_FALSE(std::filesystem::exists(Store() + "/journal"));
+  EXPECT_EQ(std::filesystem::file_size(Store() + "/HEAD"), 21u);
+}
+
 // The folder of a run has more than its checkpoints.
 TEST_F(DatabaseTest, StandsBesideWhatIsOfOthers) {
   namespace fs = std::filesystem;
