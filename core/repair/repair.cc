@@ -151,13 +151,14 @@ class Repairer {
           "%s is not as it was when the repair was planned", directory_));
     }
     if (report_.action == Action::kRebuild && IsMounted(directory_)) {
-      const std::string why = absl::StrFormat(
+      report_.hindrance = absl::StrFormat(
           "a file system is mounted at %s, and a repair puts another folder in "
           "its place: recover the store into a new one (`ckptree recover`), or "
           "repair it where that file system is mounted above it",
           directory_);
-      if (options_.execute) return absl::FailedPreconditionError(why);
-      report_.notes.push_back(why);
+      if (options_.execute) {
+        return absl::FailedPreconditionError(report_.hindrance);
+      }
     }
     // Step 4.
     if (report_.action == Action::kRebuild) CKPTREE_RETURN_IF_ERROR(Rebuild());

@@ -176,6 +176,10 @@ std::string OutcomeText(const RepairReport& report, const std::string& store) {
     if (report.steps_kept() == 0 && !report.complete()) {
       return "NOTHING COULD BE KEPT: it will not be repaired\n";
     }
+    if (!report.hindrance.empty()) {
+      return absl::StrFormat("nothing was changed, and nothing can be: %s\n",
+                             report.hindrance);
+    }
     return absl::StrFormat(
         "nothing was changed; `ckptree repair %s --yes` does it\n",
         Escape(store));

@@ -49,6 +49,8 @@ struct CKPTREE_EXPORT RepairReport {
   std::vector<std::string> notes = {};
   // Why what is in an object store alone was not looked at; empty: all was.
   std::string not_looked_at = {};
+  // Why it cannot be repaired here, with what to do; empty: it can.
+  std::string hindrance = {};
   // Where the damaged store is kept (kRebuild and kFinish, once done).
   std::string damaged = {};
   // Names the store as it is, and the action: see RepairOptions::only_if.
