@@ -26,6 +26,7 @@
 #include "kv/files/status.h"
 #include "kv/rocks/database_impl.h"
 #include "kv/rocks/instance.h"
+#include "kv/rocks/kept_reads.h"
 #include "kv/rocks/leaf_copies.h"
 #include "kv/rocks/rocksdb_options.h"
 #include "kv/rocks/small_tables.h"
@@ -70,6 +71,34 @@ absl::StatusOr<std::vector<std::string>> CopyAllStaged(
     copies.push_back(*std::move(copy));
   }
   return copies;
+}
+
+// Whether the disk gives of each file to be adopted what was written; `copies`
+// are those of leaf records, in their order.
+absl::Status CheckEnds(const Instance& instance,
+                       const std::vector<StagedSegment>& segments,
+                       const std::vector<std::string>& copies,
+                       KeptReads* reads) {
+  auto copy = copies.begin();
+  for (const StagedSegment& segment : segments) {
+    std::vector<std::string> paths = {segment.path};
+    if (segment.space == schema::Space::kLeaves) paths.push_back(*copy++);
+    for (const std::string& path : paths) {
+      const absl::StatusOr<KeptReads::Ends> ends =
+          reads->ReadEnds(instance.env(), path);
+      // Whoever fetches a table does not know them.
+      const bool known = !segment.first_key.empty();
+      if (ends.ok() && (!known || (ends->first_key == segment.first_key &&
+                                   ends->last_key == segment.last_key))) {
+        continue;
+      }
+      // Not kDataLoss: nothing that was committed is damaged.
+      return absl::UnknownError(absl::StrFormat(
+          "%s cannot be read back as it was written%s", path,
+          ends.ok() ? "" : ": " + std::string(ends.status().message())));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckName(std::string_view name) {
@@ -159,9 +188,14 @@ absl::Status Database::Adopt(const std::vector<StagedSegment>& segments) {
     if (status.ok()) status = SyncDirectory(impl.writer_options, folder);
   }
   if (status.ok()) {
-    status = ToStatus(instance->db()->IngestExternalFiles(arguments),
-                      absl::StrFormat("adopting %d segments", segments.size()));
-    impl.NoteFilesChanged();
+    KeptReads reads;
+    status = CheckEnds(*instance, segments, copies.external_files, &reads);
+    if (status.ok()) {
+      status =
+          ToStatus(instance->db()->IngestExternalFiles(arguments),
+                   absl::StrFormat("adopting %d segments", segments.size()));
+      impl.NoteFilesChanged();
+    }
   }
   if (!status.ok()) {
     for (const std::string& copy : copies.external_files) {
@@ -350,6 +384,8 @@ absl::Status Database::MendLeafCopies() {
     if (absl::IsDataLoss(written)) continue;
     CKPTREE_RETURN_IF_ERROR(written);
     CKPTREE_RETURN_IF_ERROR(SyncDirectory(impl.writer_options, folder));
+    KeptReads reads;
+    CKPTREE_RETURN_IF_ERROR(reads.ReadEnds(instance->env(), path).status());
     CKPTREE_RETURN_IF_ERROR(
         ToStatus(instance->db()->IngestExternalFile(instance->leaf_copies(),
                                                     {path}, AdoptOptions()),

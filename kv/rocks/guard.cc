@@ -15,6 +15,7 @@
 #include "kv/files/file_system_of.h"
 #include "kv/files/permissions.h"
 #include "kv/options.h"
+#include "kv/rocks/kept_reads.h"
 #include "kv/rocks/table_check.h"
 #include "kv/store_directory.h"
 #include "rocksdb/file_system.h"
@@ -166,6 +167,10 @@ class TableGuard : public rocksdb::FileSystemWrapper {
       IODebugContext* dbg) override {
     IOStatus status =
         FileSystemWrapper::NewRandomAccessFile(path, options, file, dbg);
+    if (KeptReads* const kept = KeptReads::Current();
+        status.ok() && kept != nullptr) {
+      *file = kept->Keeping(std::move(*file), path);
+    }
     if (!status.ok() || damaged_tables_welcome || !path.ends_with(".sst")) {
       return status;
     }

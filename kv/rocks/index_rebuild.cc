@@ -40,6 +40,7 @@
 #include "kv/files/file_system_of.h"
 #include "kv/files/status.h"
 #include "kv/rocks/guard.h"
+#include "kv/rocks/kept_reads.h"
 #include "kv/rocks/logger.h"
 #include "kv/rocks/memory_index.h"
 #include "kv/rocks/rocksdb_options.h"
@@ -120,6 +121,7 @@ class FreshIndex {
     const rocksdb::ColumnFamilyDescriptor& family = families_[handles_.size()];
     rocksdb::ColumnFamilyHandle* handle = nullptr;
     rocksdb::Status status;
+    KeptReads reads;
     if (names.empty()) {
       status = db_->CreateColumnFamily(family.options, family.name, &handle);
     } else {
@@ -133,6 +135,8 @@ class FreshIndex {
         table.name = "/" + name;
         table.level = kBottomLevel;
         tables.files.push_back(std::move(table));
+        CKPTREE_RETURN_IF_ERROR(
+            reads.ReadEnds(env_.get(), Join(folder, name)).status());
       }
       status = db_->CreateColumnFamilyWithImport(family.options, family.name,
                                                  options, tables, &handle);

@@ -64,9 +64,21 @@ class LateFile : public rocksdb::FSRandomAccessFileOwnerWrapper {
       *result = rocksdb::Slice(scratch, 0);
       return IOStatus::OK();
     }
-    return FSRandomAccessFileOwnerWrapper::Read(
+    bool flips = false;
+    if (IOStatus status = fs_->LookAtCount(path_, &flips); !status.ok()) {
+      return status;
+    }
+    IOStatus status = FSRandomAccessFileOwnerWrapper::Read(
         offset, std::min<std::uint64_t>(n, end - offset), options, result,
         scratch, debug);
+    if (flips && status.ok() && result->size() > 0) {
+      if (result->data() != scratch) {
+        std::copy_n(result->data(), result->size(), scratch);
+      }
+      scratch[result->size() / 2] ^= 1;
+      *result = rocksdb::Slice(scratch, result->size());
+    }
+    return status;
   }
   IOStatus MultiRead(rocksdb::FSReadRequest* requests, std::size_t count,
                      const IOOptions& options, IODebugContext* debug) override {
@@ -166,6 +178,24 @@ void LateFs::HideFile(const std::string& path, const std::string& why,
   hidden_inode_ = InodeOf(path);
   hides_opens_ = opens;
   why_ = why;
+}
+
+void LateFs::FailRead(const std::string& part, int nth, bool flips) {
+  const absl::MutexLock lock(&mu_);
+  counts_ = part;
+  reads_left_ = nth;
+  flips_ = flips;
+}
+
+IOStatus LateFs::LookAtCount(const std::string& path, bool* flips) {
+  const absl::MutexLock lock(&mu_);
+  if (counts_.empty() || path.find(counts_) == path.npos ||
+      --reads_left_ != 0) {
+    return IOStatus::OK();
+  }
+  ++hidden_;
+  *flips = flips_;
+  return flips_ ? IOStatus::OK() : IOStatus::IOError(path, "it is hidden");
 }
 
 IOStatus LateFs::LookAtRead(const std::string& path, std::uint64_t inode) {

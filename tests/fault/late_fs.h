@@ -46,6 +46,9 @@ class LateFs : public rocksdb::FileSystemWrapper {
   // The same of what is this file now, under any name; an empty path: of none.
   // Without `opens` it can be opened, and reads of it fail.
   void HideFile(const std::string& path, const std::string& why, bool opens);
+  // The read at a place that is the `nth` from now on of files with `part` in
+  // their path fails, or with `flips` gives a flipped bit; the others are well.
+  void FailRead(const std::string& part, int nth, bool flips);
   // How many did.
   std::uint64_t hidden() const { return hidden_; }
 
@@ -129,6 +132,7 @@ class LateFs : public rocksdb::FileSystemWrapper {
   friend class LateFile;
   friend class LateSequentialFile;
   friend class HeldFile;
+  rocksdb::IOStatus LookAtCount(const std::string& path, bool* flips);
   rocksdb::IOStatus LookAtRead(const std::string& path, std::uint64_t inode);
   rocksdb::IOStatus WaitForSync();
   // This client changed the name; with `writes`, it writes the file.
@@ -146,6 +150,9 @@ class LateFs : public rocksdb::FileSystemWrapper {
   std::string why_ ABSL_GUARDED_BY(mu_);
   std::uint64_t hidden_inode_ ABSL_GUARDED_BY(mu_) = 0;
   bool hides_opens_ ABSL_GUARDED_BY(mu_) = true;
+  std::string counts_ ABSL_GUARDED_BY(mu_);
+  int reads_left_ ABSL_GUARDED_BY(mu_) = 0;
+  bool flips_ ABSL_GUARDED_BY(mu_) = false;
   std::atomic<std::uint64_t> hidden_ = 0;
   bool holds_ ABSL_GUARDED_BY(mu_) = false;
   bool fails_ ABSL_GUARDED_BY(mu_) = false;

@@ -162,6 +162,66 @@ TEST_P(UnreadableTest, ATableThatIsThereAgainIsTaken) {
   EXPECT_EQ(tried, 2);
 }
 
+// A read that fails once, or gives a flipped bit, while segments are adopted:
+// either they are not, or all of them is there. True: reads fail.
+class UnreadableAdoptionTest : public UnreadableTest {
+ protected:
+  void ExpectRecords(const Database& database, std::uint64_t version) {
+    for (const schema::Space space :
+         {schema::Space::kLeaves, schema::Space::kChunks}) {
+      for (int i = 0; i < 4; ++i) {
+        EXPECT_THAT(database.Get(space, ChunkKey(version, i)),
+                    testing::IsOkAndHolds(
+                        std::optional<std::string>(Payload(version, i, 9000))))
+            << version << " " << i;
+      }
+    }
+  }
+
+  absl::Status Take(Database& database, std::uint64_t version) {
+    std::vector<StagedSegment> segments;
+    for (const schema::Space space :
+         {schema::Space::kLeaves, schema::Space::kChunks}) {
+      absl::StatusOr<StagedSegment> staged =
+          Stage(database, version, space, 4, 9000);
+      if (!staged.ok()) return staged.status();
+      segments.push_back(*std::move(staged));
+    }
+    return database.Adopt(segments);
+  }
+};
+
+TEST_P(UnreadableAdoptionTest, NothingIsAdoptedThatIsNotThere) {
+  int refused = 0;
+  int nth = 1;
+  for (bool fired = true; fired; ++nth) {
+    SCOPED_TRACE(nth);
+    std::filesystem::remove_all(Store());
+    const std::uint64_t before = disk_->hidden();
+    absl::Status taken;
+    {
+      ASSERT_OK_AND_ASSIGN(const auto database, Create());
+      disk_->FailRead("/staging/", nth, !GetParam());
+      taken = Take(*database, 1);
+      disk_->FailRead("", 0, false);
+      fired = disk_->hidden() > before;
+      if (taken.ok()) ExpectRecords(*database, 1);
+      if (!taken.ok()) ++refused;
+      EXPECT_OK(Take(*database, 2));
+      ASSERT_OK(database->Close());
+    }
+    ASSERT_OK_AND_ASSIGN(const auto again, Open(Mode::kRead));
+    if (taken.ok()) ExpectRecords(*again, 1);
+    ExpectRecords(*again, 2);
+  }
+  EXPECT_GE(nth, 10);
+  EXPECT_GE(refused, 6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fails, UnreadableAdoptionTest,
+                         ::testing::Values(true));
+INSTANTIATE_TEST_SUITE_P(Flips, UnreadableAdoptionTest,
+                         ::testing::Values(false));
 INSTANTIATE_TEST_SUITE_P(Opens, UnreadableTest, ::testing::Values(true));
 INSTANTIATE_TEST_SUITE_P(Reads, UnreadableTest, ::testing::Values(false));
 

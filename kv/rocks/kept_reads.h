@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Tables that RocksDB takes in are read before, and it gets what was read.
+
+#ifndef CKPTREE_KV_ROCKS_KEPT_READS_H_
+#define CKPTREE_KV_ROCKS_KEPT_READS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace rocksdb {
+class Env;
+class FSRandomAccessFile;
+}  // namespace rocksdb
+
+namespace ckptree::kv {
+
+// RocksDB 7.8.3 asks a table that it ingests or imports for its first and its
+// last key, and does not look whether the disk gave them
+// (db/external_sst_file_ingestion_job.cc, db/import_column_family_job.cc):
+// after a read that failed, or whose checksum is wrong, it adopts a table that
+// no key leads to, or ends the process. So the ends of each table are read by
+// us first, and compared, and while an object of this class lives its thread
+// gives RocksDB the bytes of those reads and asks the disk for nothing twice.
+//
+// Works on files that a guard (kv/rocks/guard.h) opens. Confined to one thread,
+// one at a time. Holds the first and last block of each table, and its index.
+class KeptReads {
+ public:
+  KeptReads();
+  ~KeptReads();
+  KeptReads(const KeptReads&) = delete;
+  KeptReads& operator=(const KeptReads&) = delete;
+
+  struct Ends {
+    std::string first_key;
+    std::string last_key;
+  };
+  // Of the table at `path`, by a guard below `env`. Errors of the disk;
+  // kDataLoss where what was read is no whole table.
+  absl::StatusOr<Ends> ReadEnds(rocksdb::Env* env, const std::string& path);
+
+  // Of this thread; null: there is none.
+  static KeptReads* Current();
+
+  // `file`, whose reads are kept.
+  std::unique_ptr<rocksdb::FSRandomAccessFile> Keeping(
+      std::unique_ptr<rocksdb::FSRandomAccessFile> file,
+      const std::string& path);
+
+ private:
+  class File;
+  using Pieces = std::map<std::uint64_t, std::string>;  // By their places.
+
+  bool Find(const std::string& path, std::uint64_t offset, std::size_t bytes,
+            char* to) const;
+  void Keep(const std::string& path, std::uint64_t offset,
+            std::string_view bytes);
+
+  std::map<std::string, Pieces> pieces_;
+};
+
+}  // namespace ckptree::kv
+
+#endif  // CKPTREE_KV_ROCKS_KEPT_READS_H_
