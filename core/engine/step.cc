@@ -382,6 +382,12 @@ absl::StatusOr<LeafView> Step::View(PathRef path) const {
   }
   CKPTREE_RETURN_IF_ERROR(
       reader_->Annotate(CheckPieces(*at, *located.entry, impl->pieces)));
+  // Of an array that stands in its record.
+  if (located.entry->kind == EntryKind::kArray && impl->pieces.size() == 1 &&
+      impl->pieces.front().box.shape.empty()) {
+    impl->pieces.front().box = {Shape(located.entry->shape.size(), 0),
+                                located.entry->shape};
+  }
   return LeafView(std::move(impl));
 }
 

@@ -233,6 +233,7 @@ absl::StatusOr<std::vector<BranchInfo>> Store::Branches() const {
                                ? catalog.BranchName(record.origin_branch)
                                : "?";
     branch.origin_step = record.origin_step;
+    branch.origin_version = record.origin_version;
     branch.created = absl::FromUnixNanos(record.created_ns);
     branch.steps = catalog.Steps(number).size();
     branches.push_back(std::move(branch));

@@ -56,11 +56,13 @@ absl::Status CheckManagerOptions(const ManagerOptions& options) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "keep_period is %d: 1 or more, or nothing", *options.keep_period));
   }
-  if (options.keep_time_interval.has_value() &&
-      *options.keep_time_interval < absl::Seconds(1)) {
+  if (const auto& interval = options.keep_time_interval;
+      interval.has_value() &&
+      (*interval < absl::Seconds(1) ||
+       *interval != absl::Floor(*interval, absl::Seconds(1)))) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("keep_time_interval is %s: a second or more",
-                        absl::FormatDuration(*options.keep_time_interval)));
+        absl::StrFormat("keep_time_interval is %s: whole seconds, 1 or more",
+                        absl::FormatDuration(*interval)));
   }
   if (options.max_saves_in_flight < 1) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -150,8 +152,7 @@ std::optional<Preservation> PreservationOf(const ManagerOptions& options) {
   AnyOf any;
   if (options.keep_period) any.of.push_back(EveryNSteps{*options.keep_period});
   if (options.keep_time_interval) {
-    any.of.push_back(EveryNSeconds{
-        absl::Floor(*options.keep_time_interval, absl::Seconds(1))});
+    any.of.push_back(EveryNSeconds{*options.keep_time_interval});
   }
   if (options.should_keep_fn) {
     any.of.push_back(KeepIf{"should_keep_fn", options.should_keep_fn});

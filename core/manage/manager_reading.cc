@@ -34,9 +34,17 @@ absl::StatusOr<StepSelector> LatestOrOrigin(const Store& store,
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<BranchInfo> branches,
                            store.Branches());
   for (const BranchInfo& branch : branches) {
-    if (branch.name == latest.branch && branch.steps == 0) {
-      return AtStep(branch.origin_step, branch.origin_branch);
-    }
+    if (branch.name != latest.branch || branch.steps > 0) continue;
+    const StepSelector origin =
+        AtStep(branch.origin_step, branch.origin_branch);
+    const absl::StatusOr<StepInfo> found = store.Resolve(origin);
+    if (found.ok() && found->version == branch.origin_version) return origin;
+    if (!found.ok() && !absl::IsNotFound(found.status())) return found.status();
+    return absl::NotFoundError(absl::StrFormat(
+        "branch '%s' has no step to go on from: step %d, which it was forked "
+        "from, %s since: fork it anew, or save a step to it first",
+        branch.name, branch.origin_step,
+        found.ok() ? "was saved anew" : "was deleted"));
   }
   return latest;
 }

@@ -14,17 +14,18 @@ if TYPE_CHECKING:
     from ckptree.records import BranchInfo
 
 
-def origin(branches: Iterable[BranchInfo], selector: str) -> str | None:
-    """Where a fork parted that has no step yet, for what names one of it;
-    None: for all else. NotFoundError: there is no such branch."""
+def new_fork(
+    branches: Iterable[BranchInfo], selector: str
+) -> BranchInfo | None:
+    """The fork that has no step yet, where `selector` names one of it; None:
+    for all else. NotFoundError: there is no such branch."""
     branch, _ = branch_and_rest(selector)
     if not branch:
         return None
     known_branches = list(branches)
     for known in known_branches:
         if known.name == branch:
-            at = on_branch(known.origin_branch, known.origin_step)
-            return None if known.steps else at
+            return None if known.steps else known
     names = ", ".join(known.name for known in known_branches if known.name)
     raise NotFoundError(
         f"no branch {branch!r}; "
@@ -32,13 +33,22 @@ def origin(branches: Iterable[BranchInfo], selector: str) -> str | None:
     )
 
 
-def latest_or_origin(branches: Iterable[BranchInfo], selector: str) -> str | None:
-    """What a manager goes on from (core/manage/manager_reading.cc), for a
-    selector that names no step: that which the fork was made of, for its latest
-    one. None: there is nothing to go on from. NotFoundError: as origin()."""
-    parted = origin(branches, selector)
-    _, rest = branch_and_rest(selector)
-    return parted if rest in ("latest", "latest~0") else None
+def names_latest(selector: str) -> bool:
+    """Of a branch; of its fork's origin nothing else goes on."""
+    return branch_and_rest(selector)[1] in ("latest", "latest~0")
+
+
+def origin(fork: BranchInfo) -> str:
+    """The step that it was made of, if its save is still there."""
+    return on_branch(fork.origin_branch, fork.origin_step)
+
+
+def origin_gone(fork: BranchInfo, why: str) -> NotFoundError:
+    return NotFoundError(
+        f"branch {fork.name!r} has no step to go on from: step {origin(fork)}, "
+        f"which it was forked from, {why} since: fork it anew, or save a step "
+        "to it first"
+    )
 
 
 def advised(
@@ -46,14 +56,15 @@ def advised(
 ) -> NotFoundError:
     """With what to restore, where a fork has no step yet."""
     try:
-        parted = origin(branches, selector)
+        fork = new_fork(branches, selector)
     except NotFoundError:
         return error  # It says so.
-    if parted is None:
+    if fork is None:
         return error
-    branch, _ = branch_and_rest(selector)
+    parted = origin(fork)
     asked = parted if not parted.isdecimal() else int(parted)
     return NotFoundError(
         f"{error}; it was forked from step {parted}: restore({asked!r}) gives "
-        f"that, and restore_or(state, {branch + '/latest'!r}) goes on from there"
+        f"that, and restore_or(state, {fork.name + '/latest'!r}) goes on from "
+        "there"
     )

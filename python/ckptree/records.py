@@ -159,6 +159,7 @@ class BranchInfo(NamedTuple):
     origin_step: int
     created_ns: int
     steps: int
+    origin_version: int  # The save of that step; it may be gone.
 
 
 class Finding(NamedTuple):

@@ -24,7 +24,7 @@ from ckptree.progress import stopping
 from ckptree.ranks import OF_RANKS, Ranks, open_engine, own
 from ckptree.ranks import telling, told, was_interrupted
 from ckptree.report import Reporting
-from ckptree.selector import SELECTOR, branch_and_rest, selector_text
+from ckptree.selector import SELECTOR, selector_text
 from ckptree.sharing import share
 from ckptree.step import Step
 from ckptree.upkeep import Upkeep
@@ -525,7 +525,7 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
         ------
         NotFoundError
             There is no such branch, or the step that a fork was made of, which
-            has none yet, was deleted: a KeyError.
+            has none yet, was deleted or saved anew: a KeyError.
         MismatchError, CorruptionError
             As restore() says: what is there and does not fit is an error.
 
@@ -549,18 +549,16 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
         try:
             return self[selector]
         except NotFoundError:
-            origin = forks.latest_or_origin(self.branches(), selector)
-        if origin is None:
+            fork = forks.new_fork(self.branches(), selector)
+        if fork is None or not forks.names_latest(selector):
             return None
         try:
-            return self[origin]
-        except NotFoundError as error:
-            branch, _ = branch_and_rest(selector)
-            raise NotFoundError(
-                f"branch {branch!r} has no step to go on from: {error}. It was "
-                f"forked from step {origin}, which was deleted since: fork it "
-                "anew, or save a step to it first"
-            ) from None
+            opened = self[forks.origin(fork)]
+        except NotFoundError:
+            raise forks.origin_gone(fork, "was deleted") from None
+        if opened.info.version != fork.origin_version:
+            raise forks.origin_gone(fork, "was saved anew")
+        return opened
 
     def __getitem__(self, step: Selector) -> Step:
         """The step, open for reading. KeyError where nothing matches. Waits for

@@ -136,8 +136,8 @@ Record ToDict(const TagInfo& tag) {
 Record ToDict(const BranchInfo& branch) {
   return Fields()("name", branch.name)("origin_branch", branch.origin_branch)(
              "origin_step", branch.origin_step)(
-             "created_ns", absl::ToUnixNanos(branch.created))("steps",
-                                                              branch.steps)
+             "created_ns", absl::ToUnixNanos(branch.created))(
+             "steps", branch.steps)("origin_version", branch.origin_version)
       .Take();
 }
 

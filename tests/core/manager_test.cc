@@ -296,6 +296,10 @@ TEST_F(ManagerTest, OptionsThatContradict) {  // OPT-25, CM-03
   };
   EXPECT_THAT(std::string(Opening(options).message()),
               HasSubstr("should_save_fn"));
+  EXPECT_THAT(
+      std::string(
+          Opening({.keep_time_interval = absl::Milliseconds(1500)}).message()),
+      HasSubstr("keep_time_interval is 1.5s: whole seconds"));
   EXPECT_EQ(Opening({.save_decision = FixedInterval{0}}).code(),
             Code::kInvalidArgument);
   EXPECT_EQ(Opening({.preservation = LatestN{-1}}).code(),
@@ -349,6 +353,30 @@ TEST_F(ManagerTest, WhoOnlyReadsChangesNoPolicy) {
   // What can never be a policy is refused at once.
   EXPECT_EQ(Opening({.preservation = LatestN{0}}).code(),
             Code::kInvalidArgument);
+}
+
+TEST_F(ManagerTest, AForkGoesOnFromTheSaveThatItWasMadeOf) {
+  Open();
+  for (std::int64_t step = 1; step <= 3; ++step) EXPECT_TRUE(Save(step));
+  for (const char* fork : {"a", "b", "c"}) {
+    ASSERT_OK(manager_->store().Fork(AtStep(fork[0] - 'a' + 1), fork));
+  }
+  EXPECT_TRUE(Save(3, {.overwrite = true}));
+  ASSERT_OK(manager_->store().Delete({AtStep(2)}));
+  for (const auto& [fork, why] :
+       {std::pair("a", ""), std::pair("b", "step 2, .*was deleted since"),
+        std::pair("c", "step 3, .*was saved anew since")}) {
+    Open({.branch = fork});
+    const absl::StatusOr<Step> opened = manager_->OpenStep();
+    if (*why == 0) {
+      ASSERT_OK(opened);
+      EXPECT_EQ(opened->step(), 1);
+    } else {
+      EXPECT_EQ(opened.status().code(), Code::kNotFound);
+      EXPECT_THAT(std::string(opened.status().message()),
+                  ::testing::ContainsRegex(why));
+    }
+  }
 }
 
 TEST_F(ManagerTest, AnEarlierStepIsSaidOnce) {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "tests/core/fixture.h"
 #include "tests/testutil/flip_byte.h"
 
@@ -49,6 +50,35 @@ TEST_F(ViewTest, AViewSaysWhichBoxEachPieceIs) {
   }
   EXPECT_EQ(view.pieces().size(), 16u);
   EXPECT_EQ(seen, static_cast<std::uint64_t>(4 * rows * columns));
+}
+
+TEST_F(ViewTest, EveryPieceOfAnArrayHasABox) {
+  const std::vector<Shape> shapes = {{8, 8}, {8, 9}, {0, 3}, {5}, {}};
+  std::vector<Bytes> bytes;
+  StepBuilder put = store_->Begin(1);
+  for (const Shape& shape : shapes) {
+    std::size_t size = 4;
+    for (const std::int64_t extent : shape) {
+      size *= static_cast<std::size_t>(extent);
+    }
+    bytes.push_back(RandomBytes(size, bytes.size()));
+  }
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    put.Put(absl::StrFormat("a%d", i),
+            Array(DType::kFloat32, shapes[i], bytes[i]));
+  }
+  ASSERT_OK(Commit(std::move(put)));
+  const Step step = Restored(Latest());
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    SCOPED_TRACE(i);
+    ASSERT_OK_AND_ASSIGN(const LeafView view,
+                         step.View(absl::StrFormat("a%d", i)));
+    ASSERT_EQ(view.pieces().size(), 1u);
+    const LeafView::Piece& piece = view.pieces().front();
+    EXPECT_EQ(piece.box.shape, shapes[i]);
+    EXPECT_EQ(piece.box.start, Shape(shapes[i].size(), 0));
+    EXPECT_TRUE(std::ranges::equal(piece.bytes, bytes[i]));
+  }
 }
 
 TEST_F(ViewTest, AViewOutlivesTheStoreAndHoldsNothingUp) {

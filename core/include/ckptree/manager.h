@@ -223,7 +223,8 @@ class CKPTREE_EXPORT CheckpointManager {
   // failed before stays to be told. Without ranks it does nothing.
   absl::Status GiveUpSave(std::int64_t step, const absl::Status& why,
                           const SaveArguments& arguments = {});
-  // Of the save that was begun last.
+  // Of the save that was begun last. What its handle tells of a failure the
+  // manager tells as well, once.
   SaveHandle LastSave() const;
 
   // The first error that nobody saw; kDeadlineExceeded: saves go on.

@@ -65,10 +65,17 @@ class CKPTREE_EXPORT SaveHandle {
   bool WaitStagedOrDone(absl::Duration timeout) const;
 
   // Waits until the step is durable and visible to readers. kDeadlineExceeded
-  // after `timeout`, and the save goes on. kUnknown: a write failed in such a
-  // way that the step may or may not be there; close and open the store to
-  // learn which. With any other error the step is not there, and the store is
-  // as it was before this save.
+  // while Done() is false: `timeout` is over, and the save goes on. Once Done()
+  // is true every later call returns the same:
+  // * kUnknown: a write failed in such a way that the step may or may not be
+  //   there; close and open the store to learn which.
+  // * With StoreOptions::durable == Durable::kRemote the step may be there and
+  //   listed: it is durable in the directory, and follows to the object store.
+  //   kDeadlineExceeded after StoreOptions::remote_timeout, or why it cannot be
+  //   shipped.
+  // * With any other error the step is not there, and the store is as it was
+  //   before this save. Of a RankGroup kDeadlineExceeded names the ranks that
+  //   did not come.
   absl::Status WaitCommitted(absl::Duration timeout = absl::InfiniteDuration());
 
   // True once the arrays may be changed again, however the save ends. Never
@@ -158,9 +165,10 @@ class CKPTREE_EXPORT StepBuilder {
   // Without Commit() or Submit() nothing is saved.
   ~StepBuilder();
 
-  // Adds an array, or one box of it (Tensor::start). The memory must stay valid
-  // until the handle says that the save is staged; see Ownership for when it
-  // may change.
+  // Adds an array, or one box of it (Tensor::start). The first part of a path
+  // names an item, and is a plain text key: no index, no field. The memory must
+  // stay valid until the handle says that the save is staged; see Ownership for
+  // when it may change.
   StepBuilder& Put(PathRef path, Tensor tensor,
                    Ownership ownership = Ownership::kCopy);
 

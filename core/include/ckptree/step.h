@@ -139,7 +139,8 @@ struct LeafDetail {
   // opened without StoreOptions::statistics.
   std::optional<Statistics> statistics = {};
   std::uint64_t chunk_count = 0;
-  Shape chunk_shape = {};           // Of arrays.
+  // Of arrays that are more than 256 bytes: others stand in their record.
+  Shape chunk_shape = {};
   std::vector<BoxSpec> boxes = {};  // As they were put.
   std::uint64_t stored_bytes = 0;   // On disk.
 };
@@ -147,7 +148,8 @@ struct LeafDetail {
 // A read into the caller's memory, of a whole leaf or one box of an array.
 struct ReadRequest {
   Path path = {};
-  std::optional<BoxSpec> box = {};  // Nothing: the whole array.
+  // Nothing: the whole array. Of a packed array (Tensor::packed) that alone.
+  std::optional<BoxSpec> box = {};
   // Filled densely, row-major; exactly the bytes of the box.
   std::span<std::byte> destination = {};
 };
@@ -187,8 +189,9 @@ struct CKPTREE_EXPORT LeafValue {
 // fork() it can be read and destroyed as well. The memory cannot be written to.
 class CKPTREE_EXPORT LeafView {
  public:
-  // One chunk of the array: a box of it, dense and row-major. A small value is
-  // one piece without a box.
+  // One chunk of the array: a box of it, dense and row-major. What is no array
+  // is one piece without a box; so are the pieces of a packed array, which may
+  // end within a byte.
   struct Piece {
     BoxSpec box = {};
     std::span<const std::byte> bytes = {};

@@ -59,6 +59,9 @@ struct BranchInfo {
   // Of forks: where it goes on from; "?": a branch that was dropped.
   std::string origin_branch = {};
   std::int64_t origin_step = 0;
+  // The save of that step that it goes on from: another one may have taken its
+  // number since, or none is there any more.
+  std::uint64_t origin_version = 0;
   absl::Time created = absl::UnixEpoch();
   std::uint64_t steps = 0;
 };

@@ -83,6 +83,7 @@ struct Tensor {
   std::vector<std::int64_t> strides = {};
 
   // Types below 8 bits: two or more elements per byte (see ckptree/dtype.h).
+  // Such an array is put and read whole, dense, and not by boxes.
   bool packed = false;
 
   // The array of which this is a box, where it is not the whole: `shape`

@@ -64,7 +64,7 @@ def resume(
         As load() says: what is there and does not fit is an error.
     NotFoundError
         There is no such branch, or the step that a fork was made of, which has
-        none yet, was deleted: a KeyError.
+        none yet, was deleted or saved anew: a KeyError.
 
     Examples
     --------
