@@ -89,6 +89,8 @@ struct OpenReport {
   bool copied = false;                // From another directory.
   std::uint64_t highest_version = 0;  // Ever used.
   std::vector<std::string> warnings;  // Of damage; what is not said is whole.
+  // Those of `warnings` that an open for writing makes good.
+  std::vector<std::string> mended;
   std::vector<std::string> notes;     // What is odd, and hurts nothing.
   // Not OK: acknowledged commits are missing, or may be. The store can be read,
   // but nobody can say what is the latest.

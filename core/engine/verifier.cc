@@ -53,7 +53,16 @@ class Verifier {
                                engine_.catalog().Resolve(selector));
       wanted_.insert({step->branch, step->step});
     }
-    for (const std::string& warning : engine_.warnings()) AddHere(warning);
+    const std::vector<std::string>& mended = database_.report().mended;
+    for (const std::string& warning : engine_.warnings()) {
+      if (std::ranges::find(mended, warning) == mended.end()) {
+        AddHere(warning);
+      } else {
+        damage_.Add(
+            Finding::Severity::kWarning,
+            absl::StrFormat("mended when the store was opened: %s", warning));
+      }
+    }
     for (const std::string& note : engine_.notes()) {
       damage_.Add(Finding::Severity::kWarning, note);
     }

@@ -178,6 +178,13 @@ JournalWriter::Appended JournalKeeper::Append(
 }
 
 void JournalKeeper::Acknowledged() {
+  bool is_alone = false;
+  {
+    const absl::MutexLock lock(&appending_);
+    is_alone = !writer_->CurrentSecond().ok();
+  }
+  // As on a full disk, where the flush gives the reserve up.
+  if (is_alone) Warn(context_.flush());
   const absl::MutexLock lock(&appending_);
   writer_->NoteTip();
 }

@@ -87,7 +87,8 @@ class JournalKeeper {
 
   JournalWriter::Appended Append(const JournalWriter::Commit& commit,
                                  const EncodedBatch& batch);
-  // The commit is in the index, and about to be acknowledged.
+  // The commit is in the index, and about to be acknowledged. Where its second
+  // copy failed the index is flushed first: it is the second place.
   void Acknowledged();
 
   // Every commit so far is durable in two places: what it made dead may go.

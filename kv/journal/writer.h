@@ -80,6 +80,8 @@ class JournalWriter {
   // OK while the second copies have all that the first ones have, but for
   // commits that Covered() was told of.
   absl::Status second_copy() const;
+  // The same of the current file: not OK where the last record is in a alone.
+  absl::Status CurrentSecond() const;
   // Rows up to this ordinal have another second home.
   void Covered(std::uint64_t ordinal);
 
@@ -107,7 +109,6 @@ class JournalWriter {
                                               std::uint64_t bytes);
   absl::Status Rotate(std::uint64_t record_bytes);
   std::string PrefaceOf(Copy copy) const;
-  absl::Status CurrentSecond() const;
   RecordHeader NextHeader(const Commit& commit,
                           const EncodedBatch& batch) const;
 

@@ -288,6 +288,7 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
     }
     standing.damage = damage;
   }
+  report.mended = standing.damage;
   report.warnings.insert(report.warnings.end(), standing.damage.begin(),
                          standing.damage.end());
   if (keeper == nullptr) ReportJournal(standing);

@@ -5,10 +5,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -125,6 +128,62 @@ TEST_F(FaultTest, AFailedCommitIsUnknownAndTheHandleDeadOrItNeverWas) {
   EXPECT_GE(outcomes[Outcome::kFailed], 4);   // A file of the journal is made.
   EXPECT_GE(outcomes[Outcome::kUnknown], 2);  // Write, sync.
   EXPECT_GE(outcomes[Outcome::kCommitted], 1);  // The second copy.
+}
+
+// What was acknowledged without its second copy stands in two places all the
+// same: after a kill, one of them damaged, it is there.
+TEST_F(FaultTest, ACommitWithoutASecondCopyIsInTheIndex) {
+  namespace fs = std::filesystem;
+  {
+    ASSERT_OK_AND_ASSIGN(const auto database, Create());
+  }
+  int alone = 0;
+  for (std::int64_t at = 0;; ++at) {
+    SCOPED_TRACE(at);
+    const std::string value = "value-" + std::to_string(at) + "-of-a-commit";
+    const std::string killed = dir_ / "killed";
+    fs::remove_all(killed);
+    CommitResult result;
+    bool hit = false;
+    {
+      ASSERT_OK_AND_ASSIGN(const auto database, OpenFailing());
+      plan_.Arm(at, /*from_then_on=*/false);
+      result = Put(*database, "a", value);
+      hit = plan_.failed() > 0;
+      plan_.Arm(-1, false);
+      // The thread of the journal makes and removes files beside it.
+      std::error_code error;
+      do {
+        fs::remove_all(killed);
+        error.clear();
+        fs::copy(Store(), killed, fs::copy_options::recursive, error);
+      } while (error == std::errc::no_such_file_or_directory);
+      ASSERT_FALSE(error) << error.message();
+    }
+    if (hit && result.outcome == Outcome::kCommitted) {
+      int damaged = 0;
+      for (const auto& entry : fs::directory_iterator(killed + "/journal")) {
+        const std::string name = entry.path().filename();
+        std::ifstream in(entry.path(), std::ios::binary);
+        std::string bytes((std::istreambuf_iterator<char>(in)), {});
+        const std::size_t place = bytes.find(value);
+        if (place == bytes.npos || !name.starts_with("a-")) continue;
+        bytes[place] ^= 1;
+        std::ofstream(entry.path(), std::ios::binary) << bytes;
+        ++damaged;
+      }
+      EXPECT_EQ(damaged, 1);
+      const auto opened =
+          Database::Open(killed, options_, Mode::kRead, NoCheck);
+      ASSERT_TRUE(opened.ok()) << opened.status();
+      EXPECT_OK((*opened)->report().lost);
+      EXPECT_THAT((*opened)->Get(Space::kRecords, RecordKey("a")),
+                  testing::IsOkAndHolds(std::optional<std::string>(value)));
+      ++alone;
+    }
+    if (!hit) break;
+  }
+  EXPECT_GE(alone, 1);
 }
 
 TEST_F(FaultTest, AFailedManifestWriteKeepsEveryFileThatItMayName) {
