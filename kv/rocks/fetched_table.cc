@@ -57,7 +57,8 @@ absl::StatusOr<std::string> FetchedTable::Get(std::string_view key,
 }
 
 std::uint64_t FetchedTable::count() const {
-  return reader_->table.GetTableProperties()->num_entries;
+  const auto properties = reader_->table.GetTableProperties();
+  return properties == nullptr ? 0 : properties->num_entries;
 }
 
 }  // namespace ckptree::kv

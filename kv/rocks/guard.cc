@@ -176,8 +176,8 @@ class TableGuard : public rocksdb::FileSystemWrapper {
     }
     std::uint64_t bytes = 0;
     status = FileSystemWrapper::GetFileSize(path, IOOptions(), &bytes, dbg);
-    if (status.ok() && !TablePropertiesAreWhole(file->get(), bytes)) {
-      status = IOStatus::Corruption(path, "the properties block is damaged");
+    if (status.ok() && !TableOpensWithoutHarm(file->get(), bytes)) {
+      status = IOStatus::Corruption(path, "its properties are damaged");
     }
     if (!status.ok()) file->reset();
     return status;

@@ -78,7 +78,12 @@ absl::Status SegmentTable::OpenWithRocksDB(const Options& options,
   rocksdb::SstFileReader reader(
       FileOptionsOf(Space::kLeaves, env.get(), /*map=*/false));
   CKPTREE_RETURN_IF_ERROR(ToStatus(reader.Open(path_), path_));
-  const std::string family = reader.GetTableProperties()->column_family_name;
+  const auto properties = reader.GetTableProperties();
+  if (properties == nullptr) {
+    return absl::DataLossError(
+        absl::StrFormat("%s: its properties cannot be read", path_));
+  }
+  const std::string& family = properties->column_family_name;
   rocksdb::ReadOptions read;
   read.fill_cache = false;
   const std::unique_ptr<rocksdb::Iterator> ends(reader.NewIterator(read));

@@ -2,44 +2,76 @@
 
 #include "kv/rocks/table_check.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "kv/rocks/table_parts.h"
 
 namespace ckptree::kv {
 namespace {
 
-// Where the metaindex says the properties are. Its keys are whole: a restart at
-// each.
-std::optional<BlockPlace> FindProperties(std::string_view metaindex) {
-  BlockReader reader(BlockEntries(metaindex));
-  while (const auto shared = reader.Varint()) {
+// Whether RocksDB can parse the block: its entries lie within it, keys share
+// what there is to share, and each restart is at an entry with a whole key.
+// What is given to `entry` is the key, where it is whole, and the value.
+template <typename EntryFn>
+bool IsSound(std::string_view block, const EntryFn& entry) {
+  const std::string_view entries = BlockEntries(block);
+  if (entries.empty()) return false;
+  BlockReader reader(entries);
+  std::vector<std::size_t> whole;
+  std::uint64_t key_before = 0;
+  while (!reader.empty()) {
+    const std::size_t at = entries.size() - reader.left();
+    const auto shared = reader.Varint();
     const auto key_bytes = reader.Varint();
     const auto value_bytes = reader.Varint();
-    if (*shared != 0 || !key_bytes.has_value() || !value_bytes.has_value()) {
-      return std::nullopt;
-    }
+    if (!value_bytes.has_value() || *shared > key_before) return false;
     const auto key = reader.Bytes(*key_bytes);
     const auto value = reader.Bytes(*value_bytes);
-    if (!key.has_value() || !value.has_value()) return std::nullopt;
-    if (*key == "rocksdb.properties") return BlockReader(*value).Place();
+    if (!key.has_value() || !value.has_value()) return false;
+    if (*shared == 0) {
+      whole.push_back(at);
+      entry(*key, *value);
+    }
+    key_before = *shared + *key_bytes;
   }
-  return std::nullopt;
+  std::string_view restarts = block.substr(entries.size());
+  if (restarts.size() < 8) return false;
+  for (restarts.remove_suffix(4); !restarts.empty();
+       restarts.remove_prefix(4)) {
+    if (!std::ranges::binary_search(whole,
+                                    LittleEndian32(restarts.substr(0, 4)))) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
 
-bool TablePropertiesAreWhole(rocksdb::FSRandomAccessFile* file,
-                             std::uint64_t file_bytes) {
+bool TableOpensWithoutHarm(rocksdb::FSRandomAccessFile* file,
+                           std::uint64_t file_bytes) {
   TableTail tail(file, file_bytes);
   const std::optional<TableTail::Footer> footer = tail.ReadFooter();
   if (!footer.has_value()) return true;
-  const auto place = FindProperties(
-      tail.Read(footer->metaindex.offset, footer->metaindex.size));
-  if (!place.has_value()) return true;
+  const std::optional<TableTail::Block> metaindex =
+      tail.ReadBlock(footer->metaindex);
+  // RocksDB says so itself.
+  if (!metaindex.has_value() || !metaindex->whole) return true;
+  std::optional<BlockPlace> place;
+  const bool sound = IsSound(metaindex->bytes,
+                             [&](std::string_view key, std::string_view value) {
+                               if (key == "rocksdb.properties")
+                                 place = BlockReader(value).Place();
+                             });
+  if (!sound || !place.has_value()) return false;
   const std::optional<TableTail::Block> block = tail.ReadBlock(*place);
-  return !block.has_value() || block->whole;
+  if (!block.has_value()) return true;
+  return block->whole &&
+         IsSound(block->bytes, [](std::string_view, std::string_view) {});
 }
 
 }  // namespace ckptree::kv

@@ -13,13 +13,18 @@ class FSRandomAccessFile;
 
 namespace ckptree::kv {
 
-// False where the checksum of the properties block of the table `file` is not
-// that of its bytes. RocksDB 7.8 (table/meta_blocks.cc) parses that block
-// before it compares, and a flipped bit of its last byte ends the process in an
-// assertion. All else is compared by RocksDB itself and is not looked at: true
-// for a file that is no table, and for a table with other checksums than ours.
-bool TablePropertiesAreWhole(rocksdb::FSRandomAccessFile* file,
-                             std::uint64_t file_bytes);
+// False where RocksDB 7.8 would end the process when it opens the table `file`,
+// or leave it without properties: it parses the block of properties
+// (table/meta_blocks.cc) before it compares its checksum, and where a checksum
+// is right it asserts that entries lie within their block. So that block must
+// be whole, and it and the metaindex must be sound. All else is compared by
+// RocksDB itself and is not looked at: true for a file that is no table, for a
+// table with other checksums than ours, and where the disk gives nothing.
+//
+// A forger can write other blocks with wrong entries and a right checksum, or
+// properties that say how the index is to be read: they are not seen here.
+bool TableOpensWithoutHarm(rocksdb::FSRandomAccessFile* file,
+                           std::uint64_t file_bytes);
 
 }  // namespace ckptree::kv
 

@@ -4,15 +4,21 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kv/files/file_system_of.h"
 #include "kv/rocks/segment_table.h"
+#include "kv/rocks/table_parts.h"
+#include "rocksdb/file_system.h"
 #include "tests/kv/index_fixture.h"
 #include "tests/testutil/flip_byte.h"
 #include "tests/testutil/status_matchers.h"
@@ -148,6 +154,42 @@ TEST_F(TableDamageTest, OfSmall) {
   ASSERT_NO_FATAL_FAILURE(Close());
   ASSERT_NO_FATAL_FAILURE(Look(Space::kSmall));
   ExpectFoundBesideAnyDamage();
+}
+
+// A byte of the metaindex that somebody changed, with the checksum that it has
+// then: an error or another answer, and no end of the process.
+TEST_F(TableDamageTest, AForgedMetaindexHarmsNobody) {
+  ASSERT_NO_FATAL_FAILURE(Save(Space::kChunks, 1, 12, 650));
+  ASSERT_NO_FATAL_FAILURE(Close());
+  ASSERT_NO_FATAL_FAILURE(Look(Space::kChunks));
+  WriteAll(path_, bytes_);
+  std::unique_ptr<rocksdb::FSRandomAccessFile> file;
+  ASSERT_TRUE(
+      FileSystemOf(options_)
+          ->NewRandomAccessFile(path_, rocksdb::FileOptions(), &file, nullptr)
+          .ok());
+  TableTail tail(file.get(), bytes_.size());
+  const auto footer = tail.ReadFooter();
+  ASSERT_TRUE(footer.has_value());
+  int damaged = 0;
+  const BlockPlace block = footer->metaindex;
+  for (std::uint64_t i = 0; i < block.size; ++i) {
+    for (const int value : {0, 1, 3, 127, 128, 255}) {
+      std::string forged = bytes_;
+      forged[block.offset + i] = static_cast<char>(value);
+      const std::uint32_t checksum = BlockChecksum(
+          std::string_view(forged).substr(block.offset, block.size),
+          forged[block.offset + block.size]);
+      for (std::size_t k = 0; k < 4; ++k) {
+        forged[block.offset + block.size + 1 + k] =
+            static_cast<char>(checksum >> (8 * k));
+      }
+      WriteAll(path_, forged);
+      const auto table = SegmentTable::Open(options_, path_, SpaceOf);
+      if (!table.ok() || !table->damage().ok()) ++damaged;
+    }
+  }
+  EXPECT_GT(damaged, 100);
 }
 
 TEST_F(TableDamageTest, ATableWithADamagedFrameIsWrittenAnew) {
