@@ -95,20 +95,28 @@ absl::Status CheckNoneWereShipped(const LocalNote& note,
           : "was it deleted, or is that another server?"));
 }
 
-absl::StatusOr<bool> HoldsStepOf(const kv::Database& database,
-                                 const NewestShip& newest) {
+absl::StatusOr<bool> HoldsChangeOf(const kv::Database& database,
+                                   const NewestShip& newest) {
   if (!newest.commit.has_value()) return false;
+  bool has_step = false;
+  bool holds_other = false;
   for (const schema::RemoteRow& row : newest.commit->rows) {
-    // It has the time that the step was made at.
-    if (!row.value.has_value() || row.space != schema::Space::kRecords ||
-        !schema::DecodeStepKey(row.key).has_value()) {
+    // A row that went may never have come to who was copied before.
+    if (!row.value.has_value() || row.space != schema::Space::kRecords) {
       continue;
     }
+    const bool is_step = schema::DecodeStepKey(row.key).has_value();
+    has_step = has_step || is_step;
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> here,
                              database.Get(row.space, row.key));
-    if (here == row.value) return true;
+    if (here != row.value) continue;
+    // It has the time that the step was made at: no other is like it.
+    if (is_step) return true;
+    // Of a tag, a fork, a removed step: a commit changes them, so that who was
+    // copied before has another value. Settings may be set to what they are.
+    if (!schema::DecodeSettingsKey(row.key).has_value()) holds_other = true;
   }
-  return false;
+  return holds_other && !has_step;
 }
 
 }  // namespace ckptree::internal

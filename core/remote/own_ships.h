@@ -46,10 +46,11 @@ absl::Status CheckNoneWereShipped(const LocalNote& note,
                                   const std::string& address,
                                   const std::string& directory);
 
-// Whether the database has a step that `newest` shipped: whichever directory it
-// was copied from, it was copied after that.
-absl::StatusOr<bool> HoldsStepOf(const kv::Database& database,
-                                 const NewestShip& newest);
+// Whether the database has a step that `newest` shipped, or where that is of no
+// step something else that it changed: whichever directory it was copied from,
+// it was copied after that.
+absl::StatusOr<bool> HoldsChangeOf(const kv::Database& database,
+                                   const NewestShip& newest);
 
 }  // namespace ckptree::internal
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "ckptree/ckptree.h"
 #include "core/engine/remote_look.h"
@@ -234,6 +236,59 @@ TEST_F(OwnShipsTest, ADirectoryThatWasMovedGoesOn) {
     ExpectStep(store, step, kSmallSave);
   }
   ExpectWhole(store);
+}
+
+// Whatever the last commit was that the directory shipped before it was moved.
+// What was copied before that, with a newer note, is an older copy.
+TEST_F(OwnShipsTest, ADirectoryThatWasMovedAfterAnyChangeGoesOn) {
+  const std::vector<std::function<absl::Status(Store&)>> changes = {
+      [](Store& store) { return store.Tag("t", AtStep(1)); },
+      [](Store& store) { return store.Pin(AtStep(1)); },
+      [](Store& store) { return store.Delete({AtStep(1)}); },
+      [](Store& store) { return store.Fork(AtStep(1), "fork"); },
+      [](Store& store) {
+        const absl::Status dropped = store.DropBranch("old");
+        return dropped.ok() ? store.Fork(AtStep(2), "new") : dropped;
+      }};
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    SCOPED_TRACE(i);
+    const std::string name = absl::StrFormat("%d", i);
+    const StoreOptions remote = RemoteOptions("file://" + Disk("far" + name));
+    {
+      Store store = Store::Open(Disk(name), remote).value();
+      SaveStep(store, 1, kSmallSave);
+      SaveStep(store, 2, kSmallSave);
+      ASSERT_TRUE(store.Fork(AtStep(2), "old").ok());
+      ASSERT_TRUE(store.Close().ok());
+    }
+    fs::copy(Disk(name), Disk("torn" + name), fs::copy_options::recursive);
+    {
+      Store store = Store::Open(Disk(name), remote).value();
+      ASSERT_TRUE(changes[i](store).ok());
+      ASSERT_TRUE(store.Close().ok());
+    }
+    fs::copy(Disk(name), Disk("moved" + name), fs::copy_options::recursive);
+    fs::copy(Disk(name) + "/remote", Disk("torn" + name) + "/remote",
+             fs::copy_options::overwrite_existing);
+    for (const std::string copy : {"torn", "moved"}) {
+      Store store = Store::Open(Disk(copy + name), QuietOptions()).value();
+      for (std::int64_t step = 3; step <= 5; ++step) {
+        SaveStep(store, step, copy == "moved" ? kSmallSave : kLargeSave);
+      }
+      ASSERT_TRUE(store.Close().ok());
+    }
+    const absl::Status torn = Store::Open(Disk("torn" + name), remote).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(torn)) << torn;
+    absl::StatusOr<Store> moved = Store::Open(Disk("moved" + name), remote);
+    ASSERT_TRUE(moved.ok()) << moved.status();
+    SaveStep(*moved, 6, kSmallSave);
+    ASSERT_TRUE(moved->Close().ok());
+    Store store = Store::Open(Disk("new" + name), remote).value();
+    for (const std::int64_t step : {2, 3, 4, 5, 6}) {
+      ExpectStep(store, step, kSmallSave);
+    }
+    ExpectWhole(store);
+  }
 }
 
 TEST_F(OwnShipsTest, TheLogSaysThatItGoesOnElsewhereWhereItDoes) {
