@@ -91,7 +91,7 @@ struct OpenReport {
   std::vector<std::string> warnings;  // Of damage; what is not said is whole.
   // Those of `warnings` that an open for writing makes good.
   std::vector<std::string> mended;
-  std::vector<std::string> notes;     // What is odd, and hurts nothing.
+  std::vector<std::string> notes;  // What is odd, and hurts nothing.
   // Not OK: acknowledged commits are missing, or may be. The store can be read,
   // but nobody can say what is the latest.
   absl::Status lost;

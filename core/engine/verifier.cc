@@ -53,16 +53,7 @@ class Verifier {
                                engine_.catalog().Resolve(selector));
       wanted_.insert({step->branch, step->step});
     }
-    const std::vector<std::string>& mended = database_.report().mended;
-    for (const std::string& warning : engine_.warnings()) {
-      if (std::ranges::find(mended, warning) == mended.end()) {
-        AddHere(warning);
-      } else {
-        damage_.Add(
-            Finding::Severity::kWarning,
-            absl::StrFormat("mended when the store was opened: %s", warning));
-      }
-    }
+    for (const std::string& warning : engine_.warnings()) AddHere(warning);
     for (const std::string& note : engine_.notes()) {
       damage_.Add(Finding::Severity::kWarning, note);
     }
@@ -156,7 +147,10 @@ class Verifier {
   // What is wrong with rows on this disk. Those of an address are a copy.
   void AddHere(std::string what) {
     if (engine_.address().empty()) {
-      damage_.Add(Finding::Severity::kDamage, std::move(what));
+      const bool mended = std::ranges::count(database_.report().mended, what);
+      if (mended) what.insert(0, "mended when the store was opened: ");
+      using Severity = Finding::Severity;
+      damage_.Add(mended ? Severity::kWarning : Severity::kDamage, what);
       return;
     }
     damage_.Add(Finding::Severity::kWarning,

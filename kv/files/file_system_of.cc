@@ -15,9 +15,9 @@
 namespace ckptree::kv {
 namespace {
 
-// RocksDB's, but for what ends the process there: 7.8.3 (env/fs_posix.cc)
-// asserts that access(2) fails in a few ways only, and a file system behind a
-// network has others (ESTALE, ENOTCONN).
+// RocksDB's, but for what ends the process there: 7.8.3 asserts that access(2)
+// fails in a few ways only (PosixFileSystem::FileExists), and a file system
+// behind a network has others (ESTALE, ENOTCONN).
 class RealFileSystem : public rocksdb::FileSystemWrapper {
  public:
   RealFileSystem() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}

@@ -24,12 +24,12 @@ class FSRandomAccessFile;
 namespace ckptree::kv {
 
 // RocksDB 7.8.3 asks a table that it ingests or imports for its first and its
-// last key, and does not look whether the disk gave them
-// (db/external_sst_file_ingestion_job.cc, db/import_column_family_job.cc):
-// after a read that failed, or whose checksum is wrong, it adopts a table that
-// no key leads to, or ends the process. So the ends of each table are read by
-// us first, and compared, and while an object of this class lives its thread
-// gives RocksDB the bytes of those reads and asks the disk for nothing twice.
+// last key, and does not look whether the disk gave them (GetIngestedFileInfo
+// of both jobs): after a read that failed, or whose checksum is wrong, it
+// adopts a table that no key leads to, or ends the process. So the ends of each
+// table are read by us first, and compared, and while an object of this class
+// lives its thread gives RocksDB the bytes of those reads and asks the disk for
+// nothing twice.
 //
 // Works on files that a guard (kv/rocks/guard.h) opens. Confined to one thread,
 // one at a time. Holds the first and last block of each table, and its index.
