@@ -3,6 +3,7 @@
 #include "tools/output/element_text.h"
 
 #include <cmath>
+#include <complex>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -137,6 +138,17 @@ std::string PartText(DType dtype, const std::byte* bytes) {
   }
 }
 
+double PartValue(DType dtype, const std::byte* bytes) {
+  switch (dtype) {
+    case DType::kComplex64:
+      return Load<float>(bytes);
+    case DType::kComplex128:
+      return Load<double>(bytes);
+    default:
+      return DecodeSmall(*SmallFloat(dtype), Load<std::uint16_t>(bytes));
+  }
+}
+
 std::string JsonNumber(const std::string& text) {
   if (text == "nan") return "\"NaN\"";
   if (text == "inf") return "\"Infinity\"";
@@ -204,6 +216,11 @@ double RealValue(DType dtype, const std::byte* bytes) {
     default:
       return ElementValue(dtype, bytes);
   }
+}
+
+std::complex<double> ComplexValue(DType dtype, const std::byte* bytes) {
+  return {PartValue(dtype, bytes),
+          PartValue(dtype, bytes + ElementBytes(dtype) / 2)};
 }
 
 std::string ElementText(DType dtype, const std::byte* bytes) {

@@ -5,6 +5,7 @@
 #ifndef CKPTREE_TOOLS_OUTPUT_ELEMENT_TEXT_H_
 #define CKPTREE_TOOLS_OUTPUT_ELEMENT_TEXT_H_
 
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -31,6 +32,9 @@ double ElementValue(DType dtype, const std::byte* bytes);
 
 // Of any type but complex ones, which have none: NaN. bool: 0 and 1.
 double RealValue(DType dtype, const std::byte* bytes);
+
+// Both parts of an element of a complex type.
+std::complex<double> ComplexValue(DType dtype, const std::byte* bytes);
 
 // Elements [first, first + count) of a packed array, one to a byte.
 // REQUIRES: IsSubByte(dtype), enough bytes.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -42,6 +43,25 @@ double DistanceOf(DType dtype, const std::byte* before,
   if (dtype == DType::kInt64) return Apart<std::int64_t>(before, after);
   if (dtype == DType::kUint64) return Apart<std::uint64_t>(before, after);
   return std::abs(RealValue(dtype, after) - RealValue(dtype, before));
+}
+
+// Of a real one the other part is 0: finite, and adding nothing.
+std::complex<double> ValueOf(DType dtype, const std::byte* element) {
+  if (IsComplex(dtype)) return ComplexValue(dtype, element);
+  return RealValue(dtype, element);
+}
+
+bool IsFinite(const std::complex<double>& value) {
+  return std::isfinite(value.real()) && std::isfinite(value.imag());
+}
+
+void CountNonFinite(const std::complex<double>& value, std::size_t side,
+                    ValueDifference* difference) {
+  if (IsFinite(value)) return;
+  for (const double part : {value.real(), value.imag()}) {
+    difference->nan[side] += std::isnan(part) ? 1 : 0;
+    difference->inf[side] += std::isinf(part) ? 1 : 0;
+  }
 }
 
 }  // namespace
@@ -83,18 +103,17 @@ absl::StatusOr<ValueDifference> CompareValues(
       if (std::memcmp(a->data() + at, b->data() + at, width) != 0) {
         ++difference.changed;
       }
-      const double x = RealValue(dtype, a->data() + at);
-      const double y = RealValue(dtype, b->data() + at);
-      for (const std::size_t i : {0u, 1u}) {
-        const double value = i == 0 ? x : y;
-        difference.nan[i] += std::isnan(value) ? 1 : 0;
-        difference.inf[i] += std::isinf(value) ? 1 : 0;
-      }
-      if (!std::isfinite(x) || !std::isfinite(y)) continue;
-      const double apart = DistanceOf(dtype, a->data() + at, b->data() + at);
+      const std::complex<double> x = ValueOf(dtype, a->data() + at);
+      const std::complex<double> y = ValueOf(dtype, b->data() + at);
+      CountNonFinite(x, 0, &difference);
+      CountNonFinite(y, 1, &difference);
+      if (!IsFinite(x) || !IsFinite(y)) continue;
+      const double apart =
+          IsComplex(dtype) ? std::abs(y - x)
+                           : DistanceOf(dtype, a->data() + at, b->data() + at);
       difference.max_abs = std::max(difference.max_abs, apart);
       sum += apart * apart;
-      before_sum += x * x;
+      before_sum += std::norm(x);
     }
   }
   difference.l2 = std::sqrt(sum);

@@ -20,7 +20,7 @@ namespace ckptree::tools {
 struct ValueDifference {
   std::uint64_t elements = 0;
   std::uint64_t changed = 0;  // Of other bits.
-  // Over the elements that are finite on both sides.
+  // Over the elements that are finite on both sides, in both parts.
   double max_abs = 0;
   double l2 = 0;         // Of the difference.
   double before_l2 = 0;  // Of the first array.
@@ -37,9 +37,9 @@ struct ValueDifference {
   }
 };
 
-// Reads both arrays, a few MiB at a time. Complex elements are counted, and add
-// nothing to the rest. REQUIRES: equal types and shapes. kCancelled where
-// `cancelled` says so.
+// Reads both arrays, a few MiB at a time. Two complex elements are |a - b|
+// apart; NaN and Inf are counted in their parts, as statistics count them.
+// REQUIRES: equal types and shapes. kCancelled where `cancelled` says so.
 absl::StatusOr<ValueDifference> CompareValues(
     const Step& before, const LeafInfo& before_leaf, const Step& after,
     const LeafInfo& after_leaf, const std::function<bool()>& cancelled);

@@ -41,10 +41,6 @@ Cell DTypeCell(const FileArray& array) {
   return TextCell(array.type, Tone::kWarning);
 }
 
-std::uint64_t Elements(const FileArray& array) {
-  return static_cast<std::uint64_t>(ElementCount(array.leaf.shape).value_or(0));
-}
-
 std::vector<Cell> StatisticCells(const std::optional<Statistics>& statistics) {
   return StatisticsCells(statistics)
       .Take({"l2", "mean", "std", "min", "max", "nan", "inf", "zeros"});
@@ -229,7 +225,7 @@ absl::StatusOr<int> ShowFile(Session& session, const FileWord& word) {
   std::map<std::string, std::uint64_t> types;
   for (const FileArray& array : target.arrays) {
     bytes += array.bytes;
-    elements += Elements(array);
+    elements += NumberCount(array.leaf);
     ++types[DTypeCell(array).text];
   }
   Json document = {{"schema", "ckptree.file/1"},
@@ -385,7 +381,7 @@ absl::StatusOr<int> StatFile(Session& session, const FileWord& word) {
     std::vector<Cell> row = {
         TextCell(array.name),
         TextCell(DTypeCell(array).text + ShapeText(array.leaf.shape)),
-        CountCell(Elements(array))};
+        CountCell(NumberCount(array.leaf))};
     for (Cell& cell : StatisticCells(statistics))
       row.push_back(std::move(cell));
     row.push_back(DTypeCell(array));

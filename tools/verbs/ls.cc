@@ -215,8 +215,7 @@ absl::StatusOr<Table> FoldedTable(const Step& step, std::string_view root,
     group.bytes +=
         (*details)[i] ? (*details)[i]->bytes : KnownBytes(leaf).value_or(0);
     if (leaf.dtype != DType::kNone) {
-      group.elements +=
-          static_cast<std::uint64_t>(ElementCount(leaf.shape).value_or(0));
+      group.elements += NumberCount(leaf);
     }
   }
   Table table;

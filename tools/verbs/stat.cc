@@ -105,8 +105,7 @@ class Arrays {
   }
 
   void Count(const LeafInfo& leaf, const LeafDetail& detail) {
-    const auto elements =
-        static_cast<std::uint64_t>(ElementCount(leaf.shape).value_or(0));
+    const std::uint64_t elements = NumberCount(leaf);
     for (Total* total : {&totals_[std::string(Name(leaf.dtype))], &all_}) {
       ++total->arrays;
       total->elements += elements;
