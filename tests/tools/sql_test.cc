@@ -2,10 +2,13 @@
 
 // `ckptree sql`.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -190,6 +193,99 @@ TEST_F(SqlTest, AgreesWithOtherVerbs) {
     for (const char* name : {"key", "l2", "zeros"}) {
       EXPECT_EQ(rows["rows"][i][name], stat["arrays"][i][name]) << i;
     }
+  }
+}
+
+TEST_F(SqlTest, SinceIsOfEachStep) {
+  const std::string folder = scratch_ / "zeros";
+  ASSERT_OK_AND_ASSIGN(Store store,
+                       Store::Open(folder, {.create_if_missing = true}));
+  for (std::int64_t step = 1; step <= 3; ++step) {
+    const std::vector<float> values(300, step == 2 ? 5.0f : 0.0f);
+    StepBuilder builder = store.Begin(step);
+    builder.Put(
+        "a", {.dtype = DType::kFloat32, .shape = {300}, .data = values.data()});
+    ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+  }
+  ASSERT_OK(store.Delete(2));
+  ASSERT_OK(store.Close());
+  EXPECT_EQ(
+      Run({"-C", folder, "sql", "select step, since from stats where key='a'",
+           "-o", "csv", "--no-header"})
+          .out,
+      "1,1\n3,3\n");
+}
+
+// Histories with overwritten steps, deleted ones, ties, and nodes where a leaf
+// was. What they say is known here; since when is asked of `blame`.
+TEST_F(SqlTest, AnswersDoNotDependOnTheForm) {
+  enum Kind { kAbsent, kArray, kTie, kNode, kNumber };
+  for (const unsigned seed : {1u, 2u, 3u, 4u, 5u, 6u}) {
+    SCOPED_TRACE(seed);
+    std::mt19937 chance(seed);
+    const std::string folder = absl::StrFormat("%s%d", scratch_ / "h", seed);
+    std::map<std::int64_t, std::pair<Kind, float>> model;  // Of `b`.
+    ASSERT_OK_AND_ASSIGN(Store store,
+                         Store::Open(folder, {.create_if_missing = true}));
+    const auto any_to = [&](std::int64_t last) {
+      return std::uniform_int_distribution<std::int64_t>(1, last)(chance);
+    };
+    const auto save = [&](std::int64_t step, bool overwrite) {
+      const std::vector<float> values(300, static_cast<float>(chance() % 2));
+      const Tensor tensor = {
+          .dtype = DType::kFloat32, .shape = {300}, .data = values.data()};
+      const auto kind = static_cast<Kind>(
+          std::vector<int>{0, 1, 1, 1, 2, 2, 3, 4}[chance() % 8]);
+      StepBuilder builder = store.Begin(step, {.overwrite = overwrite});
+      builder.Put("a", tensor);
+      if (kind == kArray) builder.Put("b", tensor);
+      if (kind == kTie) builder.Tie("b", "a");
+      if (kind == kNode) builder.Put("b/c", tensor);
+      if (kind == kNumber) builder.PutInt("b", 1);
+      ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+      model[step] = {kind, values[0]};
+    };
+    for (std::int64_t step = 1; step <= 20; ++step) {
+      save(step, false);
+      if (chance() % 4 == 0) save(any_to(step), true);
+      if (chance() % 4 == 0) {
+        const std::int64_t gone = any_to(step);
+        if (model.erase(gone) > 0) ASSERT_OK(store.Delete(gone));
+      }
+    }
+    ASSERT_OK(store.Close());
+    std::string expected;
+    for (const auto& [step, is] : model) {
+      if (is.first != kArray) continue;
+      const json blame = json::parse(
+          Run({"-C", folder, "blame", absl::StrFormat("%d:b", step), "--json"})
+              .out);
+      absl::StrAppendFormat(&expected, "%d,%d,%.1f\n", step,
+                            blame["leaves"][0]["since"].get<std::int64_t>(),
+                            is.second);
+    }
+    ASSERT_NE(expected, "");
+    for (const char* form : {"key='b'", "key||''='b'", "key like 'b'",
+                             "key='b' and branch=''", "key='b' and step>0"}) {
+      EXPECT_EQ(
+          Run({"-C", folder, "sql",
+               absl::StrFormat("select step, since, max from stats where %s "
+                               "order by step",
+                               form),
+               "-o", "csv", "--no-header"})
+              .out,
+          expected)
+          << form;
+    }
+    // `find` reads one leaf in the same way.
+    const auto found = [&](const std::string& keys) {
+      return Run({"-C", folder, "find", "count==300", "-k", keys, "-o", "csv",
+                  "--columns", "key,first,last,steps"})
+          .out;
+    };
+    EXPECT_EQ(found("b"), found("re:^b$"));
+    EXPECT_THAT(found("b"), HasSubstr(absl::StrFormat(
+                                ",%d\n", std::ranges::count(expected, '\n'))));
   }
 }
 

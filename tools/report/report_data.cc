@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "ckptree/version.h"
+#include "tools/output/failure.h"
 #include "tools/output/quantity.h"
 #include "tools/output/table.h"
 #include "tools/report/branches.h"

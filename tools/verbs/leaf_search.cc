@@ -228,10 +228,6 @@ std::map<std::string, Json, std::less<>> LeafSearch::StepValues(
 }
 
 void LeafSearch::LoadHistories() {
-  // A history says since when a leaf has its value once for all steps of it.
-  const bool by_step =
-      std::find(names_.begin(), names_.end(), "since") != names_.end();
-  if (by_step) return;
   std::size_t opened = 0;
   const StepInfo* before = earlier_;
   for (const StepInfo& info : steps_) {
@@ -246,32 +242,31 @@ void LeafSearch::LoadHistories() {
   options.last = steps_.back().step;
   options.cancelled = Interrupted;
   for (const Path& path : named_) {
-    absl::StatusOr<internal::LeafPast> past =
-        internal::PastOf(*store_, path, options);
-    if (absl::IsNotFound(past.status())) past = internal::LeafPast();
-    if (!past.ok()) {
+    absl::StatusOr<LeafInSteps> found =
+        LeafInSteps::Read(*store_, path, options);
+    if (!found.ok()) {
       histories_.clear();
       return;
     }
-    histories_.push_back({path.Text(), *std::move(past)});
+    histories_.push_back({path.Text(), *std::move(found)});
   }
 }
 
 void LeafSearch::LoadFromHistories(const StepInfo& info) {
   ++turn_;
   for (History& history : histories_) {
-    const std::vector<internal::PastValue>& values = history.past.values;
-    while (history.at < values.size() &&
-           values[history.at].last_step < info.step) {
+    const std::vector<LeafInSteps::InStep>& steps = history.found.steps();
+    while (history.at < steps.size() && steps[history.at].step < info.step) {
       ++history.at;
     }
     const internal::PastValue* const value =
-        history.at < values.size() ? &values[history.at] : nullptr;
-    if (value != nullptr && value->first_step <= info.step &&
-        value->leaf->is_leaf() && !value->leaf->tie_to &&
-        IsWanted(*value->leaf)) {
-      // What a condition may ask, of steps of several values.
+        history.at < steps.size() && steps[history.at].step == info.step
+            ? steps[history.at].value
+            : nullptr;
+    if (value != nullptr && IsWanted(*value->leaf)) {
+      // What a condition may ask.
       const LeafDetail detail = {.bytes = value->bytes,
+                                 .since_step = value->since_step,
                                  .statistics = value->statistics};
       Put(*value->leaf, &detail);
     } else {

@@ -19,11 +19,11 @@
 #include "absl/status/statusor.h"
 #include "ckptree/history.h"
 #include "ckptree/store.h"
-#include "core/engine/leaf_past.h"
 #include "tools/line/target.h"
 #include "tools/output/expression.h"
 #include "tools/output/table.h"
 #include "tools/verbs/aligned_steps.h"
+#include "tools/verbs/leaf_in_steps.h"
 
 namespace ckptree::tools {
 
@@ -199,8 +199,8 @@ class LeafSearch {
 
   struct History {
     std::string name;
-    internal::LeafPast past;
-    std::size_t at = 0;  // The value that was looked at last.
+    LeafInSteps found;
+    std::size_t at = 0;  // The step that was looked at last.
   };
   std::vector<History> histories_;  // Of named_; none: steps are opened.
 

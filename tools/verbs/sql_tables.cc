@@ -12,16 +12,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "ckptree/history.h"
-#include "core/engine/leaf_past.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/leaf_cells.h"
 #include "tools/output/quantity.h"
+#include "tools/verbs/leaf_in_steps.h"
 
 namespace ckptree::tools {
 namespace {
-
-using internal::PastValue;
 
 SqlValue Whole(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 SqlValue Words(std::string_view text) { return std::string(text); }
@@ -317,70 +314,40 @@ absl::StatusOr<std::unique_ptr<SqlRows>> LeavesOf(const Store& store,
   return std::make_unique<LeafRows>(store, std::move(steps), wanted.key, false);
 }
 
-// One array over all steps: of each value that it had one record is read.
+// One array over all steps, without opening them.
 class HistoryRows final : public SqlRows {
  public:
   // Adds the rows of one branch.
   absl::Status Add(const Store& store, const std::string& branch,
                    const Path& path) {
-    absl::StatusOr<internal::LeafPast> past = internal::PastOf(
-        store, path, {.branch = branch, .cancelled = Interrupted});
-    if (absl::IsNotFound(past.status()) ||
-        absl::IsInvalidArgument(past.status())) {
-      return absl::OkStatus();  // Not in this branch; no leaf.
+    CKPTREE_ASSIGN_OR_RETURN(
+        LeafInSteps found,
+        LeafInSteps::Read(store, path,
+                          {.branch = branch, .cancelled = Interrupted}));
+    rows_.reserve(rows_.size() + found.steps().size());
+    for (const LeafInSteps::InStep& in : found.steps()) {
+      if (HoldsArray(*in.value->leaf)) rows_.push_back({branches_.size(), in});
     }
-    CKPTREE_RETURN_IF_ERROR(past.status());
-    std::vector<StepInfo> steps;
-    rows_.reserve(rows_.size() + past->values.size());
-    for (std::size_t i = 0; i < past->values.size(); ++i) {
-      const PastValue& value = past->values[i];
-      if (!HoldsArray(*value.leaf) || value.leaf->tie_to) continue;
-      const auto add = [&](std::int64_t step) {
-        rows_.push_back({step, pasts_.size(), i});
-      };
-      // Numbers that follow each other need no list of the steps.
-      if (static_cast<std::uint64_t>(value.last_step) -
-              static_cast<std::uint64_t>(value.first_step) ==
-          value.steps - 1) {
-        for (std::uint64_t s = 0; s < value.steps; ++s) {
-          add(value.first_step + static_cast<std::int64_t>(s));
-        }
-        continue;
-      }
-      if (steps.empty()) {
-        CKPTREE_ASSIGN_OR_RETURN(steps, store.Steps(branch));
-      }
-      auto step = std::ranges::lower_bound(steps, value.first_step, {},
-                                           &StepInfo::step);
-      for (; step != steps.end() && step->step <= value.last_step; ++step) {
-        add(step->step);
-      }
-    }
-    pasts_.push_back({branch, *std::move(past)});
+    branches_.emplace_back(branch, std::move(found));
     return absl::OkStatus();
   }
 
   absl::StatusOr<bool> Next() override { return ++at_ <= rows_.size(); }
   SqlValue Column(int column) const override {
-    const Row& row = rows_[at_ - 1];
-    const Past& past = pasts_[row.past];
-    const PastValue& value = past.past.values[row.value];
+    const auto& [branch, in] = rows_[at_ - 1];
+    const internal::PastValue& value = *in.value;
     if (column == kDigestOfArray) return value.digest->Hex();
-    return ArrayColumn({past.branch, row.step, *value.leaf, value.statistics,
-                        value.bytes, value.since_step},
+    return ArrayColumn({branches_[branch].first, in.step, *value.leaf,
+                        value.statistics, value.bytes, value.since_step},
                        column);
   }
 
  private:
   struct Row {
-    std::int64_t step;
-    std::size_t past, value;
+    std::size_t branch;
+    LeafInSteps::InStep in;
   };
-  struct Past {
-    std::string branch;
-    internal::LeafPast past;
-  };
-  std::vector<Past> pasts_;
+  std::vector<std::pair<std::string, LeafInSteps>> branches_;
   std::vector<Row> rows_;
   std::size_t at_ = 0;
 };
