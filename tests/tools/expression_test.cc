@@ -3,9 +3,13 @@
 #include "tools/output/expression.h"
 
 #include <cmath>
+#include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testutil/status_matchers.h"
@@ -178,6 +182,72 @@ TEST(ExpressionTest, ErrorsPointAtThePlace) {
               std::string(2 + static_cast<std::size_t>(c.caret), ' ') + "^")
         << message;
     EXPECT_EQ(message.find('\x1b'), std::string::npos);
+  }
+}
+
+// Each form against seconds that are counted here.
+TEST(ExpressionTest, TimesAreComparedAsTimes) {
+  constexpr std::int64_t kDay = 20785 * std::int64_t{86400};  // 2026-11-28
+  const nlohmann::ordered_json noon = "2026-11-28T12:00:00.500Z";
+  const nlohmann::ordered_json unknown = "";
+  constexpr double kNoon = kDay + 12 * 3600 + 0.5;
+  const std::pair<const char*, double> kTexts[] = {
+      {"2026-11-28", kDay},
+      {"2026-11-29", kDay + 86400},
+      {"2026-11-28 12:00", kDay + 43200},
+      {"2026-11-28 12:01", kDay + 43260},
+      {"2026-11-28T12:00:00Z", kDay + 43200},
+      {"2026-11-28T12:00:00.5Z", kNoon},
+      {"2026-11-28 12:00:00.50", kNoon},
+      {"2026-11-28 12:00:00.51 Z", kNoon + 0.01},
+      {"2026-11-28T14:00:00.500+02:00", kNoon},
+      {"2026-11-28T14:00:01+0200", kNoon + 0.5},
+      {"2026-11-28 06:30:00 -05:30", kDay + 43200},
+      {"2026-11-28T23:59:59.999999999Z", kDay + 86400 - 1e-9}};
+  const auto ask =
+      [&](const std::string& text,
+          const nlohmann::ordered_json& value) -> absl::StatusOr<bool> {
+    absl::StatusOr<Expression> parsed = Expression::Parse(text);
+    if (!parsed.ok()) return parsed.status();
+    const absl::Status bound =
+        parsed->Bind({"committed", "begun"}, {}, {"committed", "begun"});
+    if (!bound.ok()) return bound;
+    return parsed->Holds(
+        [&](std::string_view) -> const nlohmann::ordered_json& {
+          return value;
+        });
+  };
+  for (const auto& [text, seconds] : kTexts) {
+    const auto holds = [&, text = text](const char* sign,
+                                        const nlohmann::ordered_json& value) {
+      const absl::StatusOr<bool> asked =
+          ask(absl::StrFormat("committed %s '%s'", sign, text), value);
+      EXPECT_OK(asked.status()) << text;
+      const absl::StatusOr<bool> turned =
+          ask(absl::StrFormat("not ('%s' %s committed)", text, sign), value);
+      EXPECT_OK(turned.status()) << text;
+      return asked.ok() && *asked;
+    };
+    EXPECT_EQ(holds("<", noon), kNoon < seconds) << text;
+    EXPECT_EQ(holds("<=", noon), kNoon <= seconds) << text;
+    EXPECT_EQ(holds(">", noon), kNoon > seconds) << text;
+    EXPECT_EQ(holds(">=", noon), kNoon >= seconds) << text;
+    EXPECT_EQ(holds("==", noon), kNoon == seconds) << text;
+    EXPECT_EQ(holds("!=", noon), kNoon != seconds) << text;
+    EXPECT_FALSE(holds("<", unknown));
+    EXPECT_TRUE(holds("!=", unknown));
+  }
+  EXPECT_EQ(ask("committed==begun", noon).value_or(false), true);
+  EXPECT_EQ(ask("committed~'2026-11-28T*'", noon).value_or(false), true);
+  for (const char* text :
+       {"'yesterday'", "2026", "2026-11-28", "'2026-11'", "'2026-13-01'",
+        "'2026-02-30'", "'2026-11-28 25:00'", "'2026-11-28 23'", "yesterday",
+        "'2026-11-28T'", "'2026-11-28 23:00 CET'", "'2026-11-28 23:00+2'",
+        "'28.11.2026'", "''", "'2026-11-28 23:00:00.'", "true"}) {
+    const absl::Status status =
+        ask(absl::StrFormat("committed > %s", text), noon).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("+02:00")) << text;
   }
 }
 

@@ -169,10 +169,14 @@ constexpr Command kExchange[] = {
      "           zeros bytes since digest\n\n"
      "A value that is NaN is NULL, as avg() and max() leave it out then; nan\n"
      "says where. branch is '' for the main one. `step = N` and `key = K` are\n"
-     "looked up; all else reads the records of every step. Nothing can be\n"
+     "looked up; all else reads the records of every step. Times are texts\n"
+     "of one width, in UTC: 2026-11-28T18:47:22.000Z. They sort as they are;\n"
+     "julianday() takes others, too, and compares with them. Nothing can be\n"
      "written, and no file opened, by a QUERY.\n\n"
      "  ckptree sql \"select step, l2 from stats where key = 'params/wte'\"\n"
      "  ckptree sql \"select * from metrics where name = 'loss'\" -o csv\n"
+     "  ckptree sql \"select step from steps where\n"
+     "    julianday(committed) > julianday('2026-11-28 23:00')\"\n"
      "  ckptree sql 'select key, max(nan) from stats group by key'",
      {},
      true,

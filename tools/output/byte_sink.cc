@@ -2,6 +2,7 @@
 
 #include "tools/output/byte_sink.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -58,6 +59,15 @@ void ByteSink::Drain() {
     }
   }
   buffer_.clear();
+}
+
+bool ByteSink::WaitWhileRead(int milliseconds) {
+  // Nothing is waited for but what is told unasked: that the other end closed.
+  struct pollfd output = {descriptor_, 0, 0};
+  const int ready = ::poll(&output, 1, milliseconds);
+  if (ready <= 0) return ready == 0;
+  if (error_ == 0) error_ = EPIPE;
+  return false;
 }
 
 absl::Status ByteSink::Flush() {

@@ -36,6 +36,10 @@ class ByteSink {
   // kUnknown or kResourceExhausted where anything could not be written.
   absl::Status Flush();
 
+  // Lets time pass, less where the reader goes meanwhile, or a signal comes:
+  // false. Nothing needs to be written for that.
+  bool WaitWhileRead(int milliseconds);
+
   // The reader of a pipe is gone: nobody reads what follows.
   bool broken_pipe() const { return error_ == EPIPE; }
   bool failed() const { return error_ != 0; }

@@ -15,6 +15,7 @@
 #include "tools/output/expression_parse.h"
 #include "tools/output/nearest.h"
 #include "tools/output/terminal.h"
+#include "tools/output/time_value.h"
 
 namespace ckptree::tools {
 namespace {
@@ -41,6 +42,40 @@ nlohmann::ordered_json MeaningOf(const std::string& name) {
 bool IsNumberName(const ExpressionNode& node) {
   return node.right && !node.quoted &&
          (node.name == "nan" || node.name == "inf");
+}
+
+bool IsComparison(ConditionKind kind) {
+  return kind == ConditionKind::kLess || kind == ConditionKind::kLessEqual ||
+         kind == ConditionKind::kGreater ||
+         kind == ConditionKind::kGreaterEqual ||
+         kind == ConditionKind::kEqual || kind == ConditionKind::kUnequal;
+}
+
+absl::Status NoTime(const ExpressionNode& node) {
+  return ErrorAtNode(
+      node, absl::StrFormat("this is compared with a time, and is none: %s",
+                            kTimeForms));
+}
+
+// Marks a comparison of one of `times`, and looks at what it is compared with.
+absl::Status BindTimes(ExpressionNode* node,
+                       const std::vector<std::string>& times) {
+  if (!IsComparison(node->kind)) return absl::OkStatus();
+  const auto is_time = [&](const auto& operand) {
+    return operand->kind == ConditionKind::kName &&
+           std::ranges::find(times, operand->name) != times.end();
+  };
+  if (std::ranges::none_of(node->operands, is_time)) return absl::OkStatus();
+  node->times = true;
+  for (const auto& operand : node->operands) {
+    if (operand->kind == ConditionKind::kName) continue;
+    if (operand->kind != ConditionKind::kLiteral ||
+        !operand->literal.is_string() ||
+        !ParseTime(operand->literal.get_ref<const std::string&>())) {
+      return NoTime(*operand);
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::string_view NameOf(const nlohmann::ordered_json& value) {
@@ -263,6 +298,7 @@ class Evaluator {
       return MatchesGlob(right.get_ref<const std::string&>(),
                          left.get_ref<const std::string&>()) != unequal;
     }
+    if (node.times) return CompareTimes(node, left, right);
     if (left.is_number() && right.is_number()) {
       return Decide(node.kind, OrderOf(left, right));
     }
@@ -285,6 +321,25 @@ class Evaluator {
     }
     return ErrorAtNode(node, absl::StrFormat("%s is compared with %s",
                                              NameOf(left), NameOf(right)));
+  }
+
+  absl::StatusOr<bool> CompareTimes(const ExpressionNode& node,
+                                    const nlohmann::ordered_json& left,
+                                    const nlohmann::ordered_json& right) {
+    std::optional<absl::Time> times[2];
+    for (const std::size_t i : {0u, 1u}) {
+      const nlohmann::ordered_json& value = i == 0 ? left : right;
+      // One that is not known is no text.
+      if (value == "") return node.kind == ConditionKind::kUnequal;
+      if (value.is_string()) {
+        times[i] = ParseTime(value.get_ref<const std::string&>());
+      }
+      if (!times[i]) return NoTime(*node.operands[i]);
+    }
+    return Decide(node.kind, *times[0] < *times[1] ? std::partial_ordering::less
+                             : *times[1] < *times[0]
+                                 ? std::partial_ordering::greater
+                                 : std::partial_ordering::equivalent);
   }
 
   const Expression::Field& field_;
@@ -350,7 +405,8 @@ const std::string* NameThatGoesOn(std::string_view name,
 }
 
 absl::Status Expression::Bind(const std::vector<std::string>& names,
-                              const std::map<std::string, std::string>& shown) {
+                              const std::map<std::string, std::string>& shown,
+                              const std::vector<std::string>& times) {
   absl::Status status;
   ForEachNode(root_.get(), [&](ExpressionNode* node) {
     if (node->kind != ConditionKind::kName || !status.ok()) return;
@@ -385,6 +441,11 @@ absl::Status Expression::Bind(const std::vector<std::string>& names,
             : absl::StrFormat("no `%s` here. Did you mean `%s`?",
                               Escape(node->name), nearest));
   });
+  if (!times.empty()) {
+    ForEachNode(root_.get(), [&](ExpressionNode* node) {
+      if (status.ok()) status = BindTimes(node, times);
+    });
+  }
   return status;
 }
 

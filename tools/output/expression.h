@@ -41,7 +41,8 @@ struct ExpressionNode;
 //
 // ~ matches a text with a pattern, as MatchesGlob() does. A value that is not
 // there makes a comparison false, but for != and !~. NaN equals NaN. A list is
-// equal to each of its members.
+// equal to each of its members. Times are compared as such, with texts that
+// ParseTime() takes; ~ and !~ see their text.
 //
 // Copies share what was parsed. Thread-compatible.
 class Expression {
@@ -55,9 +56,11 @@ class Expression {
 
   // Tells which names there are. kInvalidArgument, with a caret: one that is
   // not, with the name that `shown` gives for it, the title of a column, or the
-  // nearest. To be called before Holds().
+  // nearest. The values of `times` are texts of times: likewise, what is no
+  // time and compared with them. To be called before Holds().
   absl::Status Bind(const std::vector<std::string>& names,
-                    const std::map<std::string, std::string>& shown = {});
+                    const std::map<std::string, std::string>& shown = {},
+                    const std::vector<std::string>& times = {});
 
   // The names of values, as they may stand in a table. Before Bind() also texts
   // that look like one.

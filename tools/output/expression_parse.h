@@ -49,6 +49,7 @@ struct ExpressionNode {
   std::string name = {};
   bool quoted = false;  // The name stood in backquotes.
   bool right = false;   // Alone on the right of a comparison.
+  bool times = false;   // A comparison of times.
   std::int64_t index = 0;
   std::vector<std::shared_ptr<ExpressionNode>> operands = {};
 };

@@ -27,7 +27,12 @@ absl::StatusOr<ShownRows> ChooseRows(const Table& table,
     for (const Column& column : table.columns) {
       shown_as.try_emplace(TitleAsName(column), column.name);
     }
-    if (absl::Status status = where->Bind(names, shown_as); !status.ok()) {
+    std::vector<std::string> times;
+    for (const Column& column : table.columns) {
+      if (column.time) times.push_back(column.name);
+    }
+    if (absl::Status status = where->Bind(names, shown_as, times);
+        !status.ok()) {
       return WithHint(status, kHint);
     }
   }

@@ -43,6 +43,7 @@ struct Column {
   bool elide = false;  // May be shortened to fit a terminal.
   bool flat = true;    // False: only in JSON (and where asked for).
   bool json = true;    // False: not in JSON (there it stands elsewhere).
+  bool time = false;   // True: its values are texts of times.
   bool drawn = false;  // True: for people alone, in tables and Markdown.
   bool asked =
       false;  // A flag asked for it: it goes last where all do not fit.

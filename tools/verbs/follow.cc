@@ -2,7 +2,6 @@
 
 #include "tools/verbs/follow.h"
 
-#include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -201,9 +200,11 @@ class Follower {
                               absl::FormatDuration(*watch_.stall)),
               "");
       }
-      if (Interrupted() || !Wait()) {
-        return absl::CancelledError("interrupted");
-      }
+      const bool waited = session_.out().WaitWhileRead(kPollMilliseconds);
+      if (Interrupted()) return absl::CancelledError("interrupted");
+      // As where a line could not be written.
+      if (session_.out().broken_pipe()) return kExitOk;
+      if (!waited) return absl::CancelledError("interrupted");
       if (absl::Status status = (*store)->Refresh(); !status.ok()) {
         return status;
       }
@@ -211,11 +212,6 @@ class Follower {
   }
 
  private:
-  // Half a second, or until a signal comes: false.
-  static bool Wait() {
-    return ::poll(nullptr, 0, kPollMilliseconds) == 0 && !Interrupted();
-  }
-
   // Steps that were not seen before, in the order of their saves.
   absl::StatusOr<std::vector<StepInfo>> Fresh() {
     absl::StatusOr<std::vector<StepInfo>> steps =
@@ -287,12 +283,15 @@ class Follower {
   absl::Status Check(const std::vector<StepInfo>& steps, const Table& table,
                      bool first) {
     if (!watch_.alert || steps.empty()) return absl::OkStatus();
-    std::vector<std::string> names;
-    for (const Column& column : table.columns) names.push_back(column.name);
+    std::vector<std::string> names, times;
+    for (const Column& column : table.columns) {
+      names.push_back(column.name);
+      if (column.time) times.push_back(column.name);
+    }
     // Anew each time: the names of metrics become more.
     absl::StatusOr<Expression> alert = Expression::Parse(watch_.alert_text);
     if (!alert.ok()) return alert.status();
-    if (absl::Status status = alert->Bind(names); !status.ok()) {
+    if (absl::Status status = alert->Bind(names, {}, times); !status.ok()) {
       // What is no column may be a metric of a step to come, unless it is
       // much like a column. The names that Bind() knows for texts are gone.
       std::string missing;

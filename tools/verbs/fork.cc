@@ -37,12 +37,13 @@ absl::StatusOr<int> ListBranches(Session& session) {
   Table table;
   table.schema = "ckptree.fork/1";
   table.rows_name = "branches";
-  table.columns = {{.name = "branch", .title = "BRANCH", .elide = true},
-                   {.name = "steps", .title = "STEPS", .right = true},
-                   {.name = "from", .title = "FROM", .elide = true},
-                   {.name = "created", .title = ages ? "AGE" : "CREATED"},
-                   {.name = "origin_branch"},
-                   {.name = "origin_step"}};
+  table.columns = {
+      {.name = "branch", .title = "BRANCH", .elide = true},
+      {.name = "steps", .title = "STEPS", .right = true},
+      {.name = "from", .title = "FROM", .elide = true},
+      {.name = "created", .title = ages ? "AGE" : "CREATED", .time = true},
+      {.name = "origin_branch"},
+      {.name = "origin_step"}};
   const absl::Time now = NowForAges();
   for (const BranchInfo& branch : *branches) {
     const bool main = branch.name.empty();

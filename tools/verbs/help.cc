@@ -120,7 +120,12 @@ constexpr std::string_view kWhere =
     "  dtype==bfloat16  tags=='a b'    a text; in quotes where it is no word\n"
     "  `val/loss`<2                    a column whose name is no word\n"
     "  metrics.nan<1                   a metric that is called as a column\n"
-    "  loss==nan  loss<inf             on the right, alone, the numbers\n\n"
+    "  loss==nan  loss<inf             on the right, alone, the numbers\n"
+    "  committed>'2026-11-28 23:00'    a time: a date, which is its first\n"
+    "                                  moment, or a date, T or a space, and\n"
+    "                                  12:30, 12:30:05 or 12:30:05.25; UTC, "
+    "as\n"
+    "                                  Z says, or with an offset: +02:00\n\n"
     "What has no value is unequal to everything, and no other comparison with "
     "it\n"
     "holds. Of several --where all must hold.\n";

@@ -140,19 +140,20 @@ absl::StatusOr<int> RunHistory(Session& session) {
   table.schema = "ckptree.history/1";
   table.rows_name = "values";
   table.extra = {{"key", path->Text()}, {"branch", range->options.branch}};
-  table.columns = {{.name = "step", .title = "STEP", .right = true},
-                   {.name = "last_step", .title = "TO", .right = true},
-                   {.name = "time", .title = "AGE", .right = true},
-                   {.name = "type", .title = "TYPE"},
-                   {.name = "value", .title = "VALUE", .right = true},
-                   {.name = "l2", .title = "L2", .right = true},
-                   {.name = "mean", .title = "MEAN", .right = true},
-                   {.name = "min", .title = "MIN", .right = true},
-                   {.name = "max", .title = "MAX", .right = true},
-                   {.name = "nan", .title = "NAN", .right = true},
-                   {.name = "inf", .title = "INF", .right = true},
-                   {.name = "steps"},
-                   {.name = "digest"}};
+  table.columns = {
+      {.name = "step", .title = "STEP", .right = true},
+      {.name = "last_step", .title = "TO", .right = true},
+      {.name = "time", .title = "AGE", .right = true, .time = true},
+      {.name = "type", .title = "TYPE"},
+      {.name = "value", .title = "VALUE", .right = true},
+      {.name = "l2", .title = "L2", .right = true},
+      {.name = "mean", .title = "MEAN", .right = true},
+      {.name = "min", .title = "MIN", .right = true},
+      {.name = "max", .title = "MAX", .right = true},
+      {.name = "nan", .title = "NAN", .right = true},
+      {.name = "inf", .title = "INF", .right = true},
+      {.name = "steps"},
+      {.name = "digest"}};
   const absl::Time now = NowForAges();
   const bool line_drawn =
       options->format == Format::kTable &&

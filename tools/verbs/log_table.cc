@@ -51,7 +51,7 @@ Cell Tags(const StepInfo& step) {
 std::vector<Column> LogColumns(const std::vector<std::string>& metrics) {
   std::vector<Column> columns = {
       {.name = "step", .title = "STEP", .right = true},
-      {.name = "committed", .title = "AGE"},
+      {.name = "committed", .title = "AGE", .time = true},
       {.name = "new_bytes", .title = "NEW", .right = true},
       {.name = "shared_bytes", .title = "SHARED", .right = true},
       {.name = "leaves", .title = "LEAVES", .right = true},
@@ -61,11 +61,12 @@ std::vector<Column> LogColumns(const std::vector<std::string>& metrics) {
       {.name = "tags", .title = "TAGS", .elide = true},
       {.name = "notes", .title = "NOTES", .elide = true, .json = false},
   };
-  for (const char* name : {"branch", "version", "base", "changed_leaves",
-                           "logical_bytes", "nan", "inf", "nonfinite_leaves",
-                           "pinned", "digest", "saved_by", "note", "begun"}) {
+  for (const char* name :
+       {"branch", "version", "base", "changed_leaves", "logical_bytes", "nan",
+        "inf", "nonfinite_leaves", "pinned", "digest", "saved_by", "note"}) {
     behind.push_back({.name = name});
   }
+  behind.push_back({.name = "begun", .time = true});
   const auto is_taken = [&](std::string_view name) {
     const auto has_it = [&](const Column& c) { return c.name == name; };
     return std::ranges::any_of(columns, has_it) ||

@@ -92,11 +92,12 @@ Table VerdictTable(const PolicyReport& report, const std::string& branch) {
                  {"branch", branch},
                  {"freed_bytes", report.freed.bytes},
                  {"kept_back", KeptJson(report.freed.kept)}};
-  table.columns = {{.name = "step", .title = "STEP", .right = true},
-                   {.name = "time", .title = "AGE", .right = true},
-                   {.name = "kept", .title = "STAYS"},
-                   {.name = "why", .title = "WHY", .elide = true},
-                   {.name = "version"}};
+  table.columns = {
+      {.name = "step", .title = "STEP", .right = true},
+      {.name = "time", .title = "AGE", .right = true, .time = true},
+      {.name = "kept", .title = "STAYS"},
+      {.name = "why", .title = "WHY", .elide = true},
+      {.name = "version"}};
   const absl::Time now = NowForAges();
   for (auto it = report.steps.rbegin(); it != report.steps.rend(); ++it) {
     Cell number = StepCell(it->step);
