@@ -8,7 +8,9 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
+#include <new>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -253,9 +255,10 @@ constexpr Command kCommands[] = {
      kFindFlags, true, 1, 2, RunFind},
     {"stat", "[KEY...]", "the statistics of arrays",
      "KEY is an array, a subtree or a glob; nothing: all. Under the table:\n"
-     "how many elements there are, of each type; the parts of complex ones\n"
-     "count by themselves. Reads no arrays: L2 and STD\n"
-     "are by the sums in their records. ~ before STD: few of its digits are\n"
+     "how many elements there are, of each type. Everywhere, but in `diff`,\n"
+     "each complex element counts as two, its parts, as in NAN and ZEROS.\n"
+     "Reads no arrays, but of files: L2 and STD are by the sums in their "
+     "records. ~ before STD: few of its digits are\n"
      "right, as it is less than a millionth of the mean. An L2 of >1e154 or\n"
      "<1e-150: a double does not hold the squares.\n\n"
      "  ckptree stat\n"
@@ -494,6 +497,17 @@ absl::Status UnknownCommand(std::string_view name, std::string_view in_front) {
       "`ckptree help` lists the commands");
 }
 
+// Where memory is not to be had that is an error as any other.
+absl::StatusOr<int> RunWithin(const Command& command, Session& session) {
+  try {
+    return command.run(session);
+  } catch (const std::bad_alloc&) {
+    return NotEnoughMemory();
+  } catch (const std::length_error&) {
+    return NotEnoughMemory();
+  }
+}
+
 absl::StatusOr<int> Run(const Command& command, std::vector<std::string> words,
                         ByteSink* out) {
   if (command.table) ExpandLimit(FlagsOf(command), &words);
@@ -520,7 +534,7 @@ absl::StatusOr<int> Run(const Command& command, std::vector<std::string> words,
         "report", "sql", "stat", "verify"}) {
     if (command.name == over_steps) session.HoldListed();
   }
-  absl::StatusOr<int> code = command.run(session);
+  absl::StatusOr<int> code = RunWithin(command, session);
   if (code.ok()) return code;
   if (session.ByAddress()) return AtAddress(code.status());
   return OrWhatWasMeant(command.name, command.words, session.arguments(),

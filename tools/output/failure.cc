@@ -185,6 +185,12 @@ int ExitCodeOf(const absl::Status& status) {
   }
 }
 
+absl::Status NotEnoughMemory() {
+  return WithHint(
+      absl::ResourceExhaustedError("not enough memory for what was asked"),
+      "-n N, where the command has it, or a narrower question takes less");
+}
+
 absl::Status FileError(int error, std::string_view what) {
   const std::string text =
       absl::StrFormat("%s: %s", what, std::strerror(error));

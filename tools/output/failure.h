@@ -41,6 +41,9 @@ std::string ErrorText(const absl::Status& status);
 absl::Status WithExitCode(absl::Status status, int code);
 int ExitCodeOf(const absl::Status& status);
 
+// What a command says where memory is not to be had.
+absl::Status NotEnoughMemory();
+
 // Of a store that is read or written by its address: what does not answer there
 // is no process that has it, nor a trainer that was asked. kExitFailure, and a
 // hint; one that has an exit code keeps it.

@@ -3,8 +3,9 @@
 #include "tools/output/row_threads.h"
 
 #include <algorithm>
-#include <system_error>
+#include <exception>
 #include <thread>
+#include <vector>
 
 namespace ckptree::tools {
 namespace {
@@ -29,18 +30,31 @@ std::vector<RowRange> RangesOfRows(std::size_t rows) {
 
 void OnRowThreads(std::size_t count,
                   const std::function<void(std::size_t i)>& work) {
+  // What a thread throws is thrown here, once all have ended.
+  std::vector<std::exception_ptr> failures(count);
+  const auto guarded = [&](std::size_t i) {
+    try {
+      work(i);
+    } catch (...) {
+      failures[i] = std::current_exception();
+    }
+  };
   std::vector<std::thread> threads;
+  threads.reserve(count);
   std::size_t begun = 1;
   try {
     for (; begun < count; ++begun) {
-      threads.emplace_back([&work, begun] { work(begun); });
+      threads.emplace_back([&guarded, begun] { guarded(begun); });
     }
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     // No more threads are to be had: the rest is done here.
   }
-  work(0);
-  for (std::size_t i = begun; i < count; ++i) work(i);
+  guarded(0);
+  for (std::size_t i = begun; i < count; ++i) guarded(i);
   for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
 }
 
 }  // namespace ckptree::tools

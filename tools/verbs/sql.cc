@@ -2,24 +2,30 @@
 
 // `ckptree sql`: a query of SQLite's over what a store says.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "tools/line/command.h"
 #include "tools/line/table_flags.h"
 #include "tools/output/ending.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
+#include "tools/output/kept_rows.h"
 #include "tools/output/quantity.h"
+#include "tools/output/written_table.h"
 #include "tools/verbs/sql_tables.h"
 
 #ifdef CKPTREE_SQLITE
@@ -290,6 +296,73 @@ absl::Status WrongQuery(sqlite3* database, const std::string& query) {
                   "`ckptree help sql` lists the tables and their columns");
 }
 
+// As many rows as the first piece of a table for people has.
+constexpr std::size_t kRowsOfPiece = kRowsOfWhole + 1;
+
+// How many rows are asked for before some are written.
+std::size_t MostAtOnce(const std::optional<std::int64_t>& limit) {
+  if (!limit) return kRowsOfPiece;
+  return static_cast<std::size_t>(
+      std::clamp<std::int64_t>(*limit, 1, kRowsOfPiece));
+}
+
+// The rows of an answer, which SQLite makes as they are read.
+class Answer {
+ public:
+  // All of these outlive it.
+  Answer(sqlite3* database, sqlite3_stmt* statement, QueryStore* asked,
+         const std::string& query, std::size_t most)
+      : database_(database),
+        statement_(statement),
+        asked_(asked),
+        query_(query),
+        most_(most) {}
+
+  // The first ones are dropped as they are written.
+  const KeptRows<std::vector<SqlValue>>& rows() const { return rows_; }
+
+  // Reads some more, fewer where they are long in coming; false: those were
+  // all. The first `written` are not asked for again.
+  absl::StatusOr<bool> Read(std::size_t written) {
+    rows_.Drop(written);
+    std::vector<std::vector<SqlValue>> next;
+    const absl::Time begun = absl::Now();
+    const int columns = sqlite3_column_count(statement_);
+    bool more = true;
+    while (next.size() < most_ &&
+           (next.empty() || absl::Now() - begun < kPatience)) {
+      const int step = sqlite3_step(statement_);
+      if (step == SQLITE_ROW) {
+        std::vector<SqlValue>& row = next.emplace_back();
+        row.reserve(static_cast<std::size_t>(columns));
+        for (int i = 0; i < columns; ++i) {
+          row.push_back(AnswerAt(statement_, i));
+        }
+        continue;
+      }
+      if (Interrupted()) return absl::CancelledError("interrupted");
+      if (!asked_->error.ok()) return asked_->error;
+      if (step == SQLITE_NOMEM) return NotEnoughMemory();
+      if (step != SQLITE_DONE) return WrongQuery(database_, query_);
+      more = false;
+      break;
+    }
+    if (Interrupted()) return absl::CancelledError("interrupted");
+    rows_.Add(std::move(next), 0);
+    return more;
+  }
+
+ private:
+  static constexpr absl::Duration kPatience = absl::Milliseconds(100);
+
+  sqlite3* const database_;
+  sqlite3_stmt* const statement_;
+  QueryStore* const asked_;
+  const std::string& query_;
+  const std::size_t most_;
+  KeptRows<std::vector<SqlValue>> rows_;
+};
+
 }  // namespace
 
 absl::StatusOr<int> RunSql(Session& session) {
@@ -368,33 +441,36 @@ absl::StatusOr<int> RunSql(Session& session) {
     }
     table.columns.push_back({.name = name, .title = Escape(name)});
   }
-  std::vector<SqlValue> answer;  // Row by row.
-  int step = SQLITE_ROW;
-  while ((step = sqlite3_step(prepared)) == SQLITE_ROW) {
-    for (int i = 0; i < columns; ++i) {
-      answer.push_back(AnswerAt(prepared, i));
-      if (table.late_rows == 0) {
-        table.columns[static_cast<std::size_t>(i)].right =
-            std::holds_alternative<std::int64_t>(answer.back()) ||
-            std::holds_alternative<double>(answer.back());
-      }
-    }
-    ++table.late_rows;
+  Answer answer(opened, prepared, &asked, query,
+                MostAtOnce(options.where.has_value() || !options.sort.empty() ||
+                                   options.reverse
+                               ? std::nullopt
+                               : options.limit));
+  CKPTREE_ASSIGN_OR_RETURN(const bool more, answer.Read(0));
+  for (int i = 0; i < columns && answer.rows().end() > 0; ++i) {
+    const SqlValue& first = answer.rows()[0][static_cast<std::size_t>(i)];
+    table.columns[static_cast<std::size_t>(i)].right =
+        std::holds_alternative<std::int64_t>(first) ||
+        std::holds_alternative<double>(first);
+  }
+  table.late_rows = answer.rows().end();
+  if (more) {
+    table.more_rows = [&](std::size_t written,
+                          std::size_t* late_rows) -> absl::StatusOr<bool> {
+      CKPTREE_ASSIGN_OR_RETURN(const bool still, answer.Read(written));
+      *late_rows = answer.rows().end();
+      return still;
+    };
   }
   table.make_row = [&](std::size_t at, std::vector<Cell>* row) {
-    const auto width = static_cast<std::size_t>(columns);
-    for (std::size_t i = at * width; i < (at + 1) * width; ++i) {
-      row->push_back(CellOf(answer[i]));
+    for (const SqlValue& value : answer.rows()[at]) {
+      row->push_back(CellOf(value));
     }
   };
-  if (Interrupted()) return absl::CancelledError("interrupted");
-  if (!asked.error.ok()) return asked.error;
-  if (step != SQLITE_DONE) return WrongQuery(opened, query);
   CKPTREE_RETURN_IF_ERROR(session.Print(std::move(table), options));
   // Its cursors have what was read.
   KeepToTheEnd(std::move(statement));
   KeepToTheEnd(std::move(database));
-  KeepToTheEnd(std::move(answer));
   return kExitOk;
 }
 
