@@ -323,11 +323,13 @@ TEST_F(FilesTest, ExportSaysWhichNamesItDidNotFind) {
   const std::string out = scratch_ / "out.safetensors";
   const Result result = Run({"export", path, out, "--strip", "nope", "--rename",
                              "params/out=head", "--rename", "w=v"});
-  EXPECT_EQ(result.code, 0);
-  EXPECT_THAT(result.err, HasSubstr("--strip nope: no name begins so; one is "
-                                    "`w`"));
-  EXPECT_THAT(result.err, HasSubstr("--rename params/out=head: no name is or "
-                                    "begins so; one is `w`"));
+  EXPECT_EQ(result.code, 2);
+  EXPECT_FALSE(std::filesystem::exists(out));
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("--strip nope: no name begins with `nope.`"),
+                    HasSubstr("--rename params/out=head: no name is or begins "
+                              "so"),
+                    HasSubstr("one is `w`")));
   EXPECT_THAT(result.err, Not(HasSubstr("w=v")));
 }
 

@@ -77,13 +77,24 @@ class HeadText {
   std::string_view text_;
 };
 
-std::optional<DType> NpyDType(std::string_view descr) {
+// `head`: with the note of the type that an export here has behind it.
+std::optional<DType> NpyDType(std::string_view descr, std::string_view head) {
   // NumPy's own types come first. bfloat16 is written without a name, but with
   // the order of its bytes, which bytes without a meaning (`|V2`) do not have.
   for (const DType dtype : AllDTypes()) {
     if (NpyDescr(dtype) == descr && descr.find('V') == descr.npos) {
       return dtype;
     }
+  }
+  for (const DType dtype : AllDTypes()) {
+    const std::string note = NpyNote(dtype);
+    if (note.empty() || NpyDescr(dtype) != descr) continue;
+    // Spaces and a line end fill the rest.
+    std::string_view rest = head;
+    while (!rest.empty() && (rest.back() == ' ' || rest.back() == '\n')) {
+      rest.remove_suffix(1);
+    }
+    if (rest.ends_with("} " + note)) return dtype;
   }
   if (descr == "<V2") return DType::kBfloat16;
   if (descr.size() == 3 && descr[2] == '1') {
@@ -187,7 +198,8 @@ absl::StatusOr<FileHead> ParseNpy(std::string_view bytes,
   array.fortran = text->fortran;
   array.offset = lead + length;
   array.bytes = file_bytes - array.offset;
-  const std::optional<DType> dtype = NpyDType(text->descr);
+  const std::optional<DType> dtype =
+      NpyDType(text->descr, bytes.substr(lead, length));
   if (!dtype) {
     array.why_not = text->descr.starts_with('>')
                         ? "its numbers are big-endian"

@@ -110,7 +110,6 @@ std::string ArrayText(DType dtype, const Shape& shape, const Shape& kept,
 
 std::string ArrayJson(DType dtype, const Shape& shape,
                       std::span<const std::byte> elements) {
-  if (elements.empty()) return "[]";
   std::string out;
   const std::byte* at = elements.data();
   AppendJson(dtype, shape, 0, at, &out);

@@ -46,6 +46,12 @@ std::string NpyDescr(DType dtype) {
   return absl::StrFormat("%c%c%d", order, kind, bytes);
 }
 
+std::string NpyNote(DType dtype) {
+  const std::string descr = NpyDescr(dtype);
+  if (descr[1] != 'V' || dtype == DType::kBfloat16) return "";
+  return absl::StrFormat("# ckptree: %s", Name(dtype));
+}
+
 std::string NpyHeader(DType dtype, const Shape& shape) {
   std::string text = absl::StrCat("{'descr': '", NpyDescr(dtype),
                                   "', 'fortran_order': False, 'shape': (");
@@ -53,6 +59,9 @@ std::string NpyHeader(DType dtype, const Shape& shape) {
     absl::StrAppend(&text, i == 0 ? "" : ", ", shape[i]);
   }
   absl::StrAppend(&text, shape.size() == 1 ? ",), }" : "), }");
+  // Python, as which NumPy reads the head, passes over what stands behind #.
+  const std::string note = NpyNote(dtype);
+  if (!note.empty()) absl::StrAppend(&text, " ", note);
 
   // Magic, version, length of the text, text, spaces, line end.
   std::size_t lead = 10;

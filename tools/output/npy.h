@@ -16,6 +16,10 @@ namespace ckptree::tools {
 // 2 or 4 bytes; read them with numpy.load(f).view(ml_dtypes.bfloat16).
 std::string NpyDescr(DType dtype);
 
+// What an export writes behind the head of a type that NumPy lacks, which the
+// name alone does not tell: "# ckptree: int4". Empty for others, and bfloat16.
+std::string NpyNote(DType dtype);
+
 // Everything before the elements: version 1.0, or 2.0 where the text is longer
 // than that allows; a multiple of 64 bytes.
 std::string NpyHeader(DType dtype, const Shape& shape);

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "core/version/step_health.h"
 #include "tools/line/command.h"
@@ -37,7 +38,6 @@ struct Plan {
   std::uint64_t bytes = 0;
   std::uint64_t left_out = 0;        // Leaves that are no arrays.
   std::vector<std::string> skipped;  // By --skip: the key, and why.
-  std::vector<std::string> unused;   // Flags of names that name none.
 };
 
 // What the flags ask of names.
@@ -88,24 +88,40 @@ std::string NewName(std::string name, Naming* naming) {
   return name;
 }
 
-// What the flags did not do. `like`: a name as it was before them.
-std::vector<std::string> UnusedOf(const Naming& naming, std::string_view like) {
+// kInvalidArgument: a flag names none, so nothing would come of it. `like`: a
+// name as it was before them.
+absl::Status CheckUsed(const Naming& naming, std::string_view like) {
   std::vector<std::string> unused;
   if (!naming.strip.empty() && !naming.stripped) {
-    unused.push_back(absl::StrFormat(
-        "--strip %s: no name begins so; one is `%s`", naming.strip, like));
+    unused.push_back(absl::StrFormat("--strip %s: no name begins with `%s.`",
+                                     Escape(naming.strip),
+                                     Escape(naming.strip)));
   }
   for (std::size_t i = 0; i < naming.renames.size(); ++i) {
     if (naming.renamed[i]) continue;
-    unused.push_back(absl::StrFormat(
-        "--rename %s=%s: no name is or begins so; one is `%s`",
-        naming.renames[i].first, naming.renames[i].second, like));
+    unused.push_back(absl::StrFormat("--rename %s=%s: no name is or begins so",
+                                     Escape(naming.renames[i].first),
+                                     Escape(naming.renames[i].second)));
   }
-  return unused;
+  if (unused.empty()) return absl::OkStatus();
+  return WithHint(
+      absl::InvalidArgumentError(absl::StrJoin(unused, "; ")),
+      absl::StrFormat("names are keys joined by dots: one is `%s`. --rename "
+                      "sees what --strip left, and the first that fits counts",
+                      Escape(like)));
+}
+
+// True where there are no `globs`, or one of them is of `key`.
+bool IsChosen(const std::vector<std::string>& globs, std::string_view key) {
+  return globs.empty() ||
+         std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) {
+           return MatchesGlob(glob, key);
+         });
 }
 
 // What could be exported: of a step, or of a file.
 absl::Status AddArraysOf(const Step& step, std::string_view key,
+                         const std::vector<std::string>& globs,
                          std::vector<ExportArray>* arrays,
                          std::uint64_t* left_out) {
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> found,
@@ -114,7 +130,7 @@ absl::Status AddArraysOf(const Step& step, std::string_view key,
     if (!named.is_leaf() && !named.tie_to) continue;
     CKPTREE_ASSIGN_OR_RETURN(LeafInfo leaf, step.Holder(named));
     if (!HoldsArray(leaf)) {
-      ++*left_out;
+      *left_out += IsChosen(globs, named.name) ? 1 : 0;
       continue;
     }
     ExportArray array;
@@ -157,18 +173,10 @@ absl::Status Choose(const Arguments& arguments, ExportFormat format,
   CKPTREE_ASSIGN_OR_RETURN(Naming naming, ParseNaming(arguments));
   std::string like;
   const std::vector<std::string> globs = arguments.All("keys");
-  for (const std::string& glob : globs) {
-    CKPTREE_RETURN_IF_ERROR(ValidateGlob(glob));
-  }
   std::map<std::string, std::string> names;  // To the key they come from.
   std::vector<ExportArray> chosen;
   for (ExportArray& array : plan->arrays) {
-    if (!globs.empty() &&
-        std::none_of(globs.begin(), globs.end(), [&](const std::string& glob) {
-          return MatchesGlob(glob, array.key);
-        })) {
-      continue;
-    }
+    if (!IsChosen(globs, array.key)) continue;
     if (like.empty()) like = array.name;
     array.name = NewName(array.name, &naming);
     std::string why;
@@ -191,9 +199,15 @@ absl::Status Choose(const Arguments& arguments, ExportFormat format,
                             Escape(array.key), Escape(array.name));
     } else if (const auto [other, added] = names.emplace(array.name, array.key);
                !added) {
-      why = absl::StrFormat("`%s` and `%s` would both be named `%s`",
-                            Escape(other->second), Escape(array.key),
-                            Escape(array.name));
+      why = arguments.Has("skip")
+                ? absl::StrFormat(
+                      "`%s`: its name would be `%s`, as that of "
+                      "`%s` is",
+                      Escape(array.key), Escape(array.name),
+                      Escape(other->second))
+                : absl::StrFormat("`%s` and `%s` would both be named `%s`",
+                                  Escape(other->second), Escape(array.key),
+                                  Escape(array.name));
     }
     if (!why.empty()) {
       if (!arguments.Has("skip")) {
@@ -211,7 +225,7 @@ absl::Status Choose(const Arguments& arguments, ExportFormat format,
     chosen.push_back(std::move(array));
   }
   plan->arrays = std::move(chosen);
-  plan->unused = UnusedOf(naming, like);
+  if (!like.empty()) CKPTREE_RETURN_IF_ERROR(CheckUsed(naming, like));
   if (plan->arrays.empty()) {
     return WithHint(
         absl::NotFoundError("there are no arrays among these: values of other "
@@ -280,6 +294,10 @@ absl::StatusOr<int> RunExport(Session& session) {
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<FileWord> file,
                            FindFile(session, session.words()[0]));
   Plan plan;
+  const std::vector<std::string> globs = session.arguments().All("keys");
+  for (const std::string& glob : globs) {
+    CKPTREE_RETURN_IF_ERROR(ValidateGlob(glob));
+  }
   std::optional<Step> step;
   std::string from;
   std::vector<std::pair<std::string, std::string>> metadata;
@@ -293,7 +311,7 @@ absl::StatusOr<int> RunExport(Session& session) {
     CKPTREE_ASSIGN_OR_RETURN(Step opened, session.OpenStep(address.step));
     step.emplace(std::move(opened));
     CKPTREE_RETURN_IF_ERROR(
-        AddArraysOf(*step, address.key, &plan.arrays, &plan.left_out));
+        AddArraysOf(*step, address.key, globs, &plan.arrays, &plan.left_out));
     const std::string name = StepText(step->info().branch, step->step());
     metadata = {{"ckptree.step", name},
                 {"ckptree.digest", step->info().digest}};
@@ -309,7 +327,6 @@ absl::StatusOr<int> RunExport(Session& session) {
     }
   }
   for (const std::string& why : plan.skipped) session.Note("left out: " + why);
-  for (const std::string& flag : plan.unused) session.Note(flag);
   {
     ProgressLine progress("export", session.error_terminal().is_terminal &&
                                         !session.arguments().Has("quiet"));

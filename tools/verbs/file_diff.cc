@@ -47,13 +47,29 @@ struct DiffSide {
   std::optional<FileWord> file;
 };
 
-// `dotted`: by the names that the file has; else by the keys that `import`
-// makes of them.
-void AddFile(const FileWord& word, bool dotted, DiffSide* side) {
+// By which names the arrays of both sides are found.
+enum class Names {
+  kOwn,     // Of two files each has its own.
+  kDotted,  // Keys joined by dots, as `export` makes them.
+  kKeys,    // The keys that `import` makes of those of the file.
+};
+
+// The names of some files are paths, which `export` joins by dots.
+std::string DottedNameOf(const ArrayFile& file, const FileArray& array) {
+  return file.has_paths() ? DottedName(array.leaf.path) : array.name;
+}
+
+std::string NameOf(const ArrayFile& file, const FileArray& array, Names names) {
+  return names == Names::kOwn      ? array.name
+         : names == Names::kDotted ? DottedNameOf(file, array)
+                                   : array.leaf.name;
+}
+
+void AddFile(const FileWord& word, Names names, DiffSide* side) {
   side->file = word;
   side->name = word.file->path();
   for (const FileArray& array : word.file->arrays()) {
-    SideArray& added = side->arrays[dotted ? array.name : array.leaf.name];
+    SideArray& added = side->arrays[NameOf(*word.file, array, names)];
     added.leaf = array.leaf;
     added.bytes = array.bytes;
     added.type = (array.leaf.dtype == DType::kNone
@@ -106,9 +122,11 @@ absl::StatusOr<bool> IsDotted(const FileWord& word, const Step& step) {
   std::set<std::string, std::less<>> names, keys;
   bool slashes = false;
   for (const FileArray& array : word.file->arrays()) {
-    names.insert(array.name);
+    names.insert(DottedNameOf(*word.file, array));
     keys.insert(array.leaf.name);
-    slashes = slashes || array.name.find('/') != std::string::npos;
+    slashes = slashes || (word.file->has_paths()
+                              ? array.leaf.path.parts().size() > 1
+                              : array.name.find('/') != std::string::npos);
   }
   std::size_t as_names = 0;
   std::size_t as_keys = 0;
@@ -145,7 +163,6 @@ absl::StatusOr<int> DiffFiles(Session& session,
   }
   DiffSide sides[2];
   std::string key;
-  // Of two files each has its own names.
   bool dotted = true;
   std::optional<Step> opened;
   if (!before || !after) {
@@ -162,8 +179,17 @@ absl::StatusOr<int> DiffFiles(Session& session,
   for (int i = 0; i < 2; ++i) {
     const std::optional<FileWord>& word = i == 0 ? before : after;
     if (word) {
-      AddFile(*word, dotted, &sides[i]);
-      if (!key.empty() && !word->key.empty() && key != word->key) {
+      AddFile(*word,
+              !opened  ? Names::kOwn
+              : dotted ? Names::kDotted
+                       : Names::kKeys,
+              &sides[i]);
+      std::string asked = word->key;
+      const absl::StatusOr<Path> path = Path::Parse(asked);
+      if (opened && dotted && word->file->has_paths() && path.ok()) {
+        asked = DottedName(*path);
+      }
+      if (!key.empty() && !asked.empty() && key != asked) {
         return WithHint(
             absl::InvalidArgumentError(absl::StrFormat(
                 "`%s` and `%s` are two names: a difference is of one, on both "
@@ -172,7 +198,7 @@ absl::StatusOr<int> DiffFiles(Session& session,
             "`ckptree export FILE:NAME OUT --rename NAME=OTHER` gives an array "
             "another name");
       }
-      if (!word->key.empty()) key = word->key;
+      if (!asked.empty()) key = asked;
       continue;
     }
     CKPTREE_RETURN_IF_ERROR(

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "schema/limits.h"
 #include "tools/files/open_file.h"
@@ -201,6 +202,27 @@ absl::Status CheckArrays(const ArrayFile& file, const Path& under, bool skip) {
   return absl::OkStatus();
 }
 
+// Which of them are there, before any is saved: what is refused saves nothing.
+absl::Status CheckNoneIsThere(const Store& store, const std::string& branch,
+                              const std::vector<Checkpoint>& checkpoints) {
+  std::vector<std::string> there;
+  for (const Checkpoint& checkpoint : checkpoints) {
+    if (store.Resolve(AtStep(checkpoint.step, branch)).ok()) {
+      there.push_back(StepText(branch, checkpoint.step));
+    }
+  }
+  if (there.empty()) return absl::OkStatus();
+  return WithHint(
+      absl::AlreadyExistsError(absl::StrFormat(
+          "%s %s already",
+          (there.size() == 1 ? "step " : "steps ") + absl::StrJoin(there, ", "),
+          there.size() == 1 ? "is there" : "are there")),
+      checkpoints.size() == 1
+          ? "--new leaves out steps that are there, --step N gives another "
+            "number"
+          : "nothing was saved; --new leaves out steps that are there");
+}
+
 std::string MetadataJson(const ArrayFile& file) {
   Json said = Json::object();
   for (const auto& [key, value] : file.metadata()) said[key] = value;
@@ -262,6 +284,10 @@ absl::StatusOr<int> Import(Session& session) {
                    {.name = "file", .title = "FILE", .elide = true}};
   SaveOptions saving;
   saving.branch = arguments.Get("branch", "");
+  if (!arguments.Has("new")) {
+    CKPTREE_RETURN_IF_ERROR(
+        CheckNoneIsThere(*store, saving.branch, checkpoints));
+  }
   {
     ProgressLine progress("import", session.error_terminal().is_terminal &&
                                         !arguments.Has("quiet"));
@@ -277,16 +303,7 @@ absl::StatusOr<int> Import(Session& session) {
         continue;
       }
       StepBuilder builder = store->Begin(checkpoints[i].step, saving);
-      if (absl::Status wrong = builder.status(); !wrong.ok()) {
-        return absl::IsAlreadyExists(wrong)
-                   ? WithHint(
-                         absl::AlreadyExistsError(absl::StrFormat(
-                             "step %s is there already",
-                             StepText(saving.branch, checkpoints[i].step))),
-                         "--new leaves out steps that are there, --step N "
-                         "gives another number")
-                   : wrong;
-      }
+      CKPTREE_RETURN_IF_ERROR(builder.status());
       FilePutter putter(*files[i], under);
       CKPTREE_RETURN_IF_ERROR(putter.Put(&builder, [&](std::uint64_t bytes) {
         progress.Update(done += bytes, total);

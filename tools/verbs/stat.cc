@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "tools/files/open_file.h"
 #include "tools/line/command.h"
 #include "tools/line/table_flags.h"
 #include "tools/line/target.h"
@@ -163,6 +164,15 @@ absl::StatusOr<int> RunStat(Session& session) {
                                /*is_rev=*/words.empty() || !rev.empty());
     if (!file.ok()) return file.status();
     if (*file) return StatFile(session, **file);
+  } else if (const std::string& first = words[0];
+             first.find_first_of("./") != std::string::npos &&
+             IsArrayFile(first) && !IsStore(first)) {
+    return WithHint(
+        absl::InvalidArgumentError(absl::StrFormat(
+            "%s is a file: of a file one word is asked, FILE or FILE:KEY",
+            Escape(first))),
+        absl::StrFormat("`ckptree stat %s:%s`", Escape(first),
+                        Escape(words[1])));
   }
   const absl::StatusOr<TableOptions> options =
       ParseTableOptions(session.arguments());
