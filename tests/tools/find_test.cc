@@ -461,6 +461,119 @@ TEST_F(FindTest, LeavesWithoutStatisticsAreSaidToBeLeftOut) {
   EXPECT_THAT(result.err, HasSubstr("of 4 steps statistics were not recorded"));
 }
 
+// As `diff` compares it, the first step of a fork has one before it.
+TEST_F(FindTest, TheFirstStepOfAForkHasOneBeforeIt) {
+  const std::string own = scratch_ / "forked";
+  ASSERT_OK_AND_ASSIGN(Store store,
+                       Store::Open(own, {.create_if_missing = true}));
+  const auto save = [&](std::int64_t step, const std::string& branch,
+                        float value) {
+    StepBuilder builder = store.Begin(step, {.branch = branch});
+    builder.Put("w", {.dtype = DType::kFloat32, .shape = {1}, .data = &value});
+    builder.SetMetric("loss", value);
+    ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+  };
+  save(10, "", 1);
+  save(20, "", 2);
+  save(30, "", 9);
+  ASSERT_OK(store.Fork(AtStep(20), "br"));
+  save(25, "br", 5);
+  save(30, "br", 5);
+  ASSERT_OK(store.Close());
+  const auto asked = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"-C", own});
+    words.insert(words.end(), {"-o", "csv", "--no-header", "--columns"});
+    words.push_back(words[2] == "find" ? "first,last,steps" : "step,last_step");
+    const Result result = Run(std::move(words));
+    EXPECT_TRUE(result.code == 0 || result.out.empty()) << result.err;
+    return result.out;
+  };
+  const Json diff =
+      Json::parse(Run({"-C", own, "diff", "br/25", "--json"}).out);
+  EXPECT_EQ(diff["before"], "20");
+  EXPECT_EQ(diff["changes"][0]["l2_before"], 2.0);
+  for (const char* condition :
+       {"l2>prev.l2", "loss>prev.loss", "l2==5 and prev.l2==2"}) {
+    for (const std::vector<std::string>& more :
+         {std::vector<std::string>{"-b", "br"},
+          {"-b", "br", "-k", "w"},
+          {"br/25..br/30"},
+          {"br/25", "-k", "*"}}) {
+      std::vector<std::string> words = {"find", condition};
+      words.insert(words.end(), more.begin(), more.end());
+      EXPECT_EQ(asked(words), "25,25,1\n") << condition << " " << more.back();
+    }
+  }
+  EXPECT_EQ(asked({"find", "l2>prev.l2"}), "20,30,2\n");
+  // The values of a fork, which `history` has the same flag for.
+  EXPECT_EQ(asked({"history", "w", "-b", "br"}), "25,30\n");
+  EXPECT_EQ(asked({"history", "w", "..29", "--branch", "br"}), "25,25\n");
+  EXPECT_EQ(asked({"history", "w"}), "30,30\n20,20\n10,10\n");
+}
+
+TEST_F(FindTest, AKeyThatIsNowhereIsAnError) {
+  const auto find = [&](const std::string& glob) {
+    return Ask({"find", "nan>1e9", "-k", glob});
+  };
+  const Json leaves = Json::parse(Ask({"ls", "--json"}).out)["leaves"];
+  std::string key;
+  for (const Json& leaf : leaves) {
+    if (leaf["kind"] == "array") key = leaf["key"];
+  }
+  ASSERT_NE(key.find('/'), std::string::npos) << key;
+  EXPECT_EQ(find(key).code, 1);
+  EXPECT_THAT(find(key).err, HasSubstr("nothing found"));
+  Result result = find(key + "x");
+  EXPECT_EQ(result.code, 3);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("has no key `" + key + "x`"));
+  result = find("nothing/**");
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("matches `nothing/**`"));
+  // What is a subtree means all in it.
+  const std::string subtree = key.substr(0, key.find('/'));
+  EXPECT_EQ(find(subtree).code, 1);
+  for (const char* range : {"..", "latest"}) {
+    const std::string found = Found({"l2>0", range, "-k", subtree + "/**"});
+    EXPECT_NE(found, "");
+    EXPECT_EQ(Found({"l2>0", range, "-k", subtree}), found);
+    EXPECT_EQ(Found({"l2>0", range, "-k", subtree, "-k", key}), found);
+  }
+}
+
+// Of each form the rows, against the seconds that `log` says.
+TEST_F(FindTest, StepsAreChosenByTheirTimes) {
+  const Json log = Json::parse(Ask({"log", "--json"}).out)["steps"];
+  std::vector<std::string> times;
+  for (const Json& step : log) times.push_back(step["committed"]);
+  const std::string middle = times[times.size() / 2];
+  const auto count = [&](const std::string& condition) {
+    const Result result = Ask({"log", "--where", condition, "--json"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return Json::parse(result.out)["steps"].size();
+  };
+  // Texts of one form sort as their times.
+  const auto later = static_cast<std::size_t>(std::ranges::count_if(
+      times, [&](const std::string& time) { return time > middle; }));
+  const auto earlier = static_cast<std::size_t>(std::ranges::count_if(
+      times, [&](const std::string& time) { return time < middle; }));
+  std::string spaced = middle;
+  spaced[10] = ' ';
+  for (const std::string& form : {middle, spaced}) {
+    EXPECT_EQ(count("committed>'" + form + "'"), later);
+    EXPECT_EQ(count("committed<'" + form + "'"), earlier);
+    EXPECT_EQ(
+        count("committed<'" + form.substr(0, form.size() - 1) + "+00:00'"),
+        earlier);
+  }
+  EXPECT_EQ(count("committed>'" + middle.substr(0, 4) + "-01-01'"),
+            times.size());
+  EXPECT_EQ(count("committed>'9999-01-01 00:00'"), 0u);
+  const Result wrong = Ask({"log", "--where", "committed>'last week'"});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("'2026-11-28 23:00'"));
+}
+
 TEST_F(FindTest, TheDemoIsTheSameEachTime) {
   const std::string other = scratch_ / "other";
   ASSERT_EQ(Run({"demo", other}).code, 0);

@@ -135,15 +135,11 @@ constexpr FlagSpec kHistFlags[] = {
     {"bins", 0, "N", "this many (20)"},
 };
 constexpr FlagSpec kHistoryFlags[] = {
+    {"branch", 'b', "NAME", "the steps of this fork"},
     {"spark", 0, "", "a line of the values beneath, as terminals get"},
 };
 constexpr FlagSpec kDiffFlags[] = {
     {"values", 0, "", "read the arrays: by how much they differ"},
-};
-constexpr FlagSpec kRepairFlags[] = {
-    {"yes", 'y', "", "do it; without this nothing is changed"},
-    {"dry-run", 0, "", "change nothing, as without --yes"},
-    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
 };
 constexpr FlagSpec kExportFlags[] = {
     {"format", 0, "FORMAT",
@@ -197,7 +193,8 @@ constexpr Command kCommands[] = {
      "SLICE is NumPy's: [0:10, ::2, -1]. Only the chunks it touches are read.\n"
      "npy: types that NumPy lacks (bfloat16, float8, int4) are written as\n"
      "ml_dtypes does, \"<V2\" or \"|V1\", one element to a byte or two:\n"
-     "numpy.load(f).view(ml_dtypes.bfloat16).\n\n"
+     "numpy.load(f).view(ml_dtypes.bfloat16). Behind the head stands which:\n"
+     "`import` and `diff` read it.\n\n"
      "  ckptree get 'latest:params/dense/kernel[0:4, -1]'\n"
      "  ckptree get best:loss:min:params/wte -o npy --out wte.npy",
      kGetFlags, false, 1, 1, RunGet},
@@ -212,7 +209,8 @@ constexpr Command kCommands[] = {
      "the leaves in which two steps differ",
      "One REV: from the save before it. KEY is a leaf, a subtree or a glob.\n"
      "Reads no arrays but for --values. Exit code 1: they differ. RELATIVE is\n"
-     "the L2 norm of the difference over that of BEFORE.\n\n"
+     "the L2 norm of the difference over that of BEFORE. Complex elements are\n"
+     "|a-b| apart; NaN and Inf are counted in their parts.\n\n"
      "  ckptree diff latest\n"
      "  ckptree diff -2..-1\n"
      "  ckptree diff 1000 2000 --values --sort -relative\n"
@@ -239,7 +237,8 @@ constexpr Command kCommands[] = {
      "             nan inf zeros\n"
      "  of a step  step leaves new_bytes logical_bytes pinned tags note, and\n"
      "             its metrics by their names\n"
-     "  before it  prev.l2, prev.loss and so on, of one step earlier\n\n"
+     "  before it  prev.l2, prev.loss and so on, of one step earlier; of the\n"
+     "             first of a fork, of the step that it comes from\n\n"
      "Where it says nothing of leaves, the answer is one row, of steps. Reads\n"
      "no arrays. Exit code 1: nothing was found.\n\n"
      "In one step rows are printed as they are found (in a table once it has\n"
@@ -259,8 +258,10 @@ constexpr Command kCommands[] = {
      "each complex element counts as two, its parts, as in NAN and ZEROS.\n"
      "Reads no arrays, but of files: L2 and STD are by the sums in their "
      "records. ~ before STD: few of its digits are\n"
-     "right, as it is less than a millionth of the mean. An L2 of >1e154 or\n"
-     "<1e-150: a double does not hold the squares.\n\n"
+     "right, as it is less than a millionth of the mean; ~?: none are, and\n"
+     "CSV has nothing there, JSON null. An L2 of >1e154 or <1e-150: a double\n"
+     "does not hold the squares. These marks are for people: CSV and JSON\n"
+     "have the numbers alone. Of a file: `stat FILE` or `stat FILE:KEY`.\n\n"
      "  ckptree stat\n"
      "  ckptree stat 'params/**/kernel' --sort -l2\n"
      "  ckptree stat params opt --rev 1200 --where 'zeros>count/2'",
@@ -381,48 +382,6 @@ constexpr Command kCommands[] = {
      "  ckptree export latest:params arrays --format npy\n"
      "  ckptree export 1200 all.safetensors --skip --rename opt=optimizer",
      kExportFlags, false, 2, 2, RunExport},
-    {"recover",
-     "STORE NEW_STORE",
-     "save what is left of a damaged store",
-     "Saves every step of STORE that can be read into NEW_STORE, without the\n"
-     "leaves that cannot: arrays and values, metrics, note, custom metadata,\n"
-     "tags and pins. Lost leaves are listed with the reason, and the step's\n"
-     "note says how many. Exit code 0: nothing is lost. 1: something is, and\n"
-     "is listed.\n\n"
-     "STORE is never changed. It may lack any of its files; nobody may be\n"
-     "writing to it. Where it does not open whole, a database is put together\n"
-     "beside NEW_STORE, of links to its files or, on another file system, of\n"
-     "copies. Commits of which nothing is left are listed; where rows had to\n"
-     "be taken from the index, steps that had been removed may come back. An\n"
-     "array is held in memory as a whole.\n\n"
-     "NEW_STORE appears when all is saved. Until then everything is in the\n"
-     "folder NEW_STORE.recovering, which goes away on Ctrl-C and on errors; a\n"
-     "second Ctrl-C, or a kill, leaves it to the next recovery there.\n\n"
-     "  ckptree recover /runs/lm /runs/lm-recovered",
-     {},
-     true,
-     2,
-     2,
-     RunRecover},
-    {"repair", "STORE", "say what is wrong with a store; --yes mends it",
-     "Reads all of STORE and says what is wrong, which steps are whole, which\n"
-     "leaves are lost, and what --yes would do. Nobody may be writing to it.\n"
-     "Without --yes nothing is changed.\n\n"
-     "Where one of two copies is damaged, it is made anew from the other, as\n"
-     "the next open for writing would: nothing is lost. All else is rebuilt:\n"
-     "what can be read is saved into a new store, as `ckptree recover` does\n"
-     "it, and that takes the place of STORE. The damaged store is kept beside\n"
-     "it as STORE.damaged. That needs as much space again; the new store is\n"
-     "made in the folder STORE.repairing.\n\n"
-     "Ctrl-C leaves STORE as it was. After a kill, repair it again: that ends\n"
-     "what was begun. Exit code 0: nothing is wrong, or all was repaired. 1:\n"
-     "something is wrong, or something is lost; all of it is listed. 2: "
-     "nothing\n"
-     "that was looked at is wrong, and not all was, as an object store is "
-     "away.\n\n"
-     "  ckptree repair /runs/lm\n"
-     "  ckptree repair /runs/lm --yes",
-     kRepairFlags, true, 1, 1, RunRepair},
     {"completion",
      "bash|zsh|fish",
      "a script that completes commands and keys",

@@ -56,6 +56,12 @@ constexpr FlagSpec kServeFlags[] = {
     {"hist", 0, "GLOB", "read these arrays: histograms over steps", "", true},
 };
 
+constexpr FlagSpec kRepairFlags[] = {
+    {"yes", 'y', "", "do it; without this nothing is changed"},
+    {"dry-run", 0, "", "change nothing, as without --yes"},
+    {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
+};
+
 constexpr Command kExchange[] = {
     {"report", "[RANGE]", "one HTML file that shows the run",
      "Charts of steps, metrics and leaves, a table of leaves, the diff of any\n"
@@ -168,21 +174,63 @@ constexpr Command kExchange[] = {
      "inf\n"
      "           zeros bytes since digest\n\n"
      "A value that is NaN is NULL, as avg() and max() leave it out then; nan\n"
-     "says where. branch is '' for the main one. `step = N` and `key = K` are\n"
+     "says where. Blobs are printed as hex(), their digits. branch is '' for "
+     "the main one. `step = N` and `key = K` are\n"
      "looked up; all else reads the records of every step. Times are texts\n"
      "of one width, in UTC: 2026-11-28T18:47:22.000Z. They sort as they are;\n"
      "julianday() takes others, too, and compares with them. Nothing can be\n"
      "written, and no file opened, by a QUERY.\n\n"
      "  ckptree sql \"select step, l2 from stats where key = 'params/wte'\"\n"
      "  ckptree sql \"select * from metrics where name = 'loss'\" -o csv\n"
-     "  ckptree sql \"select step from steps where\n"
-     "    julianday(committed) > julianday('2026-11-28 23:00')\"\n"
+     "  ckptree sql \"select * from steps where committed > '2026-11-28T23'\"\n"
      "  ckptree sql 'select key, max(nan) from stats group by key'",
      {},
      true,
      1,
      1,
      RunSql},
+    {"recover",
+     "STORE NEW_STORE",
+     "save what is left of a damaged store",
+     "Saves every step of STORE that can be read into NEW_STORE, without the\n"
+     "leaves that cannot: arrays and values, metrics, note, custom metadata,\n"
+     "tags and pins. Lost leaves are listed with the reason, and the step's\n"
+     "note says how many. Exit code 0: nothing is lost. 1: something is, and\n"
+     "is listed.\n\n"
+     "STORE is never changed. It may lack any of its files; nobody may be\n"
+     "writing to it. Where it does not open whole, a database is put together\n"
+     "beside NEW_STORE, of links to its files or, on another file system, of\n"
+     "copies. Commits of which nothing is left are listed; where rows had to\n"
+     "be taken from the index, steps that had been removed may come back. An\n"
+     "array is held in memory as a whole.\n\n"
+     "NEW_STORE appears when all is saved. Until then everything is in the\n"
+     "folder NEW_STORE.recovering, which goes away on Ctrl-C and on errors; a\n"
+     "second Ctrl-C, or a kill, leaves it to the next recovery there.\n\n"
+     "  ckptree recover /runs/lm /runs/lm-recovered",
+     {},
+     true,
+     2,
+     2,
+     RunRecover},
+    {"repair", "STORE", "say what is wrong with a store; --yes mends it",
+     "Reads all of STORE and says what is wrong, which steps are whole, which\n"
+     "leaves are lost, and what --yes would do. Nobody may be writing to it.\n"
+     "Without --yes nothing is changed.\n\n"
+     "Where one of two copies is damaged, it is made anew from the other, as\n"
+     "the next open for writing would: nothing is lost. All else is rebuilt:\n"
+     "what can be read is saved into a new store, as `ckptree recover` does\n"
+     "it, and that takes the place of STORE. The damaged store is kept beside\n"
+     "it as STORE.damaged. That needs as much space again; the new store is\n"
+     "made in the folder STORE.repairing.\n\n"
+     "Ctrl-C leaves STORE as it was. After a kill, repair it again: that ends\n"
+     "what was begun. Exit code 0: nothing is wrong, or all was repaired. 1:\n"
+     "something is wrong, or something is lost; all of it is listed. 2: "
+     "nothing\n"
+     "that was looked at is wrong, and not all was, as an object store is "
+     "away.\n\n"
+     "  ckptree repair /runs/lm\n"
+     "  ckptree repair /runs/lm --yes",
+     kRepairFlags, true, 1, 1, RunRepair},
 };
 
 }  // namespace

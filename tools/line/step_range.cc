@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "tools/output/failure.h"
 #include "tools/output/terminal.h"
 
@@ -158,6 +159,21 @@ absl::StatusOr<std::vector<StepInfo>> FindSteps(Session& session,
     session.Note(absl::StrFormat("no step is in %s; %s", Escape(word), known));
   }
   return steps;
+}
+
+absl::StatusOr<std::optional<StepInfo>> BaseOf(Session& session,
+                                               const StepInfo& step) {
+  CKPTREE_ASSIGN_OR_RETURN(Store* const store, session.OpenStore());
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<BranchInfo> branches,
+                           store->Branches());
+  for (const BranchInfo& branch : branches) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
+                             store->Steps(branch.name));
+    for (const StepInfo& info : steps) {
+      if (info.version == step.base) return std::optional<StepInfo>(info);
+    }
+  }
+  return std::optional<StepInfo>();
 }
 
 absl::StatusOr<std::vector<StepInfo>> FindAllSteps(

@@ -6,6 +6,7 @@
 #define CKPTREE_TOOLS_LINE_STEP_RANGE_H_
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,12 @@ absl::StatusOr<std::string> PlainEnd(Session& session, std::string_view end,
 absl::StatusOr<std::vector<StepInfo>> FindSteps(Session& session,
                                                 std::string_view word,
                                                 std::string_view branch = "");
+
+// The save that `step` was compared with, on whichever branch it is: that of
+// the first one of a branch is on another. Nothing where there is none, or it
+// went.
+absl::StatusOr<std::optional<StepInfo>> BaseOf(Session& session,
+                                               const StepInfo& step);
 
 // The steps that the words name, by branch and number, each once.
 absl::StatusOr<std::vector<StepInfo>> FindAllSteps(

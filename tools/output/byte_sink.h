@@ -36,8 +36,8 @@ class ByteSink {
   // kUnknown or kResourceExhausted where anything could not be written.
   absl::Status Flush();
 
-  // Lets time pass, less where the reader goes meanwhile, or a signal comes:
-  // false. Nothing needs to be written for that.
+  // Lets time pass; false, and sooner, where the reader goes or a signal comes.
+  // Nothing needs to be written for that.
   bool WaitWhileRead(int milliseconds);
 
   // The reader of a pipe is gone: nobody reads what follows.

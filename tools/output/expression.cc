@@ -53,7 +53,7 @@ bool IsComparison(ConditionKind kind) {
 
 absl::Status NoTime(const ExpressionNode& node) {
   return ErrorAtNode(
-      node, absl::StrFormat("this is compared with a time, and is none: %s",
+      node, absl::StrFormat("this is no time, and is compared with one: %s",
                             kTimeForms));
 }
 

@@ -18,6 +18,7 @@
 #include "ckptree/history.h"
 #include "core/engine/difference_pieces.h"
 #include "tools/line/command.h"
+#include "tools/line/step_range.h"
 #include "tools/line/table_flags.h"
 #include "tools/line/target.h"
 #include "tools/output/failure.h"
@@ -329,27 +330,6 @@ absl::StatusOr<std::vector<std::string>> TwoEnds(
   return ends;
 }
 
-// The save that a step was compared with, on whichever branch it is: that of
-// the first one of a branch is on another. Nothing where there is none, or it
-// went.
-absl::StatusOr<std::optional<StepSelector>> BaseOf(
-    Session& session, const StepSelector& selector) {
-  const absl::StatusOr<StepInfo> info = session.Resolve(selector);
-  if (!info.ok()) return info.status();
-  const absl::StatusOr<Store*> store = session.OpenStore();
-  if (!store.ok()) return store.status();
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<BranchInfo> branches,
-                           (*store)->Branches());
-  for (const BranchInfo& branch : branches) {
-    CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
-                             (*store)->Steps(branch.name));
-    for (const StepInfo& step : steps) {
-      if (step.version == info->base) return AtStep(step.step, branch.name);
-    }
-  }
-  return std::optional<StepSelector>();
-}
-
 }  // namespace
 
 absl::StatusOr<int> RunDiff(Session& session) {
@@ -390,8 +370,12 @@ absl::StatusOr<int> RunDiff(Session& session) {
     absl::StatusOr<Step> step = session.OpenStep(address->step);
     if (words.size() == 1 && i == 0 && absl::IsNotFound(step.status())) {
       --address->step.back;
-      CKPTREE_ASSIGN_OR_RETURN(const auto base, BaseOf(session, address->step));
-      if (base.has_value()) step = session.OpenStep(*base);
+      CKPTREE_ASSIGN_OR_RETURN(const StepInfo own,
+                               session.Resolve(address->step));
+      CKPTREE_ASSIGN_OR_RETURN(const auto base, BaseOf(session, own));
+      if (base.has_value()) {
+        step = session.OpenStep(AtStep(base->step, base->branch));
+      }
     }
     if (!step.ok()) return step.status();
     steps[i].emplace(*std::move(step));

@@ -85,7 +85,34 @@ absl::StatusOr<std::optional<StepInfo>> StepBefore(
     if (info.step >= steps.front().step) break;
     before = std::move(info);
   }
+  // As `diff` has it: the first of a fork comes from a step of another branch.
+  if (!before && !steps.front().branch.empty()) {
+    return BaseOf(session, steps.front());
+  }
   return before;
+}
+
+// kNotFound: of what `globs` name none of the steps has any leaf.
+absl::Status CheckKeys(Session& session, const std::vector<StepInfo>& steps,
+                       const std::vector<std::string>& globs) {
+  const Interruptible interruptible;
+  for (const std::string& glob : globs) {
+    absl::Status missing;  // As the newest step says it.
+    bool found = steps.empty();
+    for (auto info = steps.rbegin(); info != steps.rend() && !found; ++info) {
+      if (Interrupted()) return absl::CancelledError("interrupted");
+      const absl::StatusOr<Step> step =
+          session.OpenStep(AtStep(info->step, info->branch));
+      if (!step.ok()) continue;  // Removed since.
+      CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> leaves,
+                               step->Leaves(glob));
+      found = !leaves.empty();
+      if (found || !missing.ok()) continue;
+      missing = FindSubtree(*step, glob).status();
+    }
+    if (!found) return missing;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -112,12 +139,12 @@ absl::StatusOr<int> RunFind(Session& session) {
   const auto of_before = [](const std::string& name) {
     return name.starts_with(kBefore);
   };
-  // Without a range the first step of all is asked.
-  if (session.words().size() > 1 &&
+  // Without a range the first step of all is asked, of a fork that before it.
+  if ((session.words().size() > 1 || session.arguments().Has("branch")) &&
       std::ranges::any_of(condition->Names(), of_before)) {
     CKPTREE_ASSIGN_OR_RETURN(earlier, StepBefore(session, *steps));
   }
-  LeafSearch search(*std::move(condition), std::move(globs));
+  LeafSearch search(*std::move(condition), globs);
 
   Table table;
   table.schema = "ckptree.find/1";
@@ -193,6 +220,10 @@ absl::StatusOr<int> RunFind(Session& session) {
     }
   };
   const bool any = table.late_rows > 0;
+  // Told of a key that is nowhere, as other commands tell it.
+  if (!any && search.of_leaves()) {
+    CKPTREE_RETURN_IF_ERROR(CheckKeys(session, *steps, globs));
+  }
   if (any || options->format != Format::kTable) {
     if (absl::Status status = session.Print(std::move(table), *options);
         !status.ok()) {

@@ -75,13 +75,15 @@ struct Range {
 
 // Of all steps where there is no word.
 absl::StatusOr<Range> RangeOf(Session& session, const std::string* word) {
+  const std::string branch = session.arguments().Get("branch", "");
   const absl::StatusOr<std::vector<StepInfo>> steps =
-      word == nullptr ? NewestOfBranch(session, "", 1)
-                      : FindSteps(session, *word);
+      word == nullptr ? NewestOfBranch(session, branch, 1)
+                      : FindSteps(session, *word, branch);
   if (!steps.ok()) return steps.status();
   Range range;
   if (word == nullptr && !steps->empty()) {
     range.last = steps->back();
+    range.options.branch = branch;
     return range;
   }
   if (steps->empty()) return range;

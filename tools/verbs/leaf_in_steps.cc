@@ -2,12 +2,14 @@
 
 #include "tools/verbs/leaf_in_steps.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <iterator>
 #include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "base/digest.h"
 #include "base/status_macros.h"
 #include "core/engine/engine.h"
 #include "core/engine/leaf_series.h"
@@ -38,13 +40,21 @@ absl::StatusOr<LeafInSteps> LeafInSteps::Read(const Store& store,
                                          options.cancelled);
   const std::string encoded = path.Encode();
   std::optional<internal::StepReader::RecordName> last;  // Of others_.back().
+  std::optional<base::Digest> without;  // The tree of the step before.
   for (std::size_t i = 0; i < found.records_.size(); ++i) {
     if (options.cancelled && options.cancelled()) {
       return absl::CancelledError("interrupted");
     }
     const std::int64_t number = found.records_[i]->step;
     const auto place = series.at(i);
-    if (place.kind == LeafKnown::kAbsent) continue;
+    if (place.kind == LeafKnown::kAbsent) {
+      // It was looked up in the tree of the only part.
+      const base::Digest& tree = found.records_[i]->parts[0].tree;
+      if (without != tree) found.without_.push_back(number);
+      without = tree;
+      continue;
+    }
+    without.reset();
     if (place.kind == LeafKnown::kLeaf) {
       found.steps_.push_back({number, place.entry});
       continue;
@@ -59,7 +69,11 @@ absl::StatusOr<LeafInSteps> LeafInSteps::Read(const Store& store,
       continue;
     }
     CKPTREE_ASSIGN_OR_RETURN(std::optional<LeafInfo> leaf, step->Find(path));
-    if (!leaf || !leaf->is_leaf() || leaf->tie_to) continue;
+    if (!leaf || (!leaf->is_leaf() && !leaf->tie_to)) {
+      found.without_.push_back(number);
+      continue;
+    }
+    if (leaf->tie_to) continue;
     CKPTREE_ASSIGN_OR_RETURN(const LeafDetail detail, step->Detail(path));
     found.leaves_.push_back(std::make_unique<const LeafInfo>(*std::move(leaf)));
     PastValue& value =
@@ -74,6 +88,19 @@ absl::StatusOr<LeafInSteps> LeafInSteps::Read(const Store& store,
   auto infos = series.TakeInfos();
   std::move(infos.begin(), infos.end(), std::back_inserter(found.leaves_));
   return found;
+}
+
+bool LeafInSteps::AnyBelow(const Store& store, const Path& path,
+                           const HistoryOptions& options) const {
+  const std::string name = path.Text();
+  return std::ranges::any_of(without_, [&](std::int64_t number) {
+    if (options.cancelled && options.cancelled()) return true;
+    const absl::StatusOr<Step> step =
+        store.OpenStep(AtStep(number, options.branch));
+    if (!step.ok()) return false;  // Removed since.
+    const absl::StatusOr<std::vector<LeafInfo>> leaves = step->Leaves(name);
+    return leaves.ok() && !leaves->empty();
+  });
 }
 
 }  // namespace ckptree::tools

@@ -32,16 +32,23 @@ class LeafInSteps {
     const internal::PastValue* value;  // Never null.
   };
 
-  // Of the steps that `options` names, where there is a leaf at `path`, no tie
-  // and no node. None where there is no such branch. kCancelled.
+  // Of the steps that `options` names, where there is a leaf at `path`, and no
+  // tie. None where there is no such branch. kCancelled.
   static absl::StatusOr<LeafInSteps> Read(const Store& store, const Path& path,
                                           const HistoryOptions& options);
 
   // By step number.
   const std::vector<InStep>& steps() const { return steps_; }
+  // Whether any of the others has leaves below `path`, which is a subtree
+  // there. With what Read() was called with; true where that was stopped.
+  bool AnyBelow(const Store& store, const Path& path,
+                const HistoryOptions& options) const;
 
  private:
   std::vector<InStep> steps_;
+  // Those that have no value there. Of some that follow each other and have the
+  // same leaves, one.
+  std::vector<std::int64_t> without_;
   // What these point to: what records say that were read together, and alone.
   std::vector<internal::PastValue> values_;
   std::vector<std::unique_ptr<internal::PastValue>> others_;

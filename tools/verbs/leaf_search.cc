@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -228,6 +229,8 @@ std::map<std::string, Json, std::less<>> LeafSearch::StepValues(
 }
 
 void LeafSearch::LoadHistories() {
+  // One is of one branch.
+  if (earlier_ != nullptr && earlier_->branch != steps_.front().branch) return;
   std::size_t opened = 0;
   const StepInfo* before = earlier_;
   for (const StepInfo& info : steps_) {
@@ -244,7 +247,7 @@ void LeafSearch::LoadHistories() {
   for (const Path& path : named_) {
     absl::StatusOr<LeafInSteps> found =
         LeafInSteps::Read(*store_, path, options);
-    if (!found.ok()) {
+    if (!found.ok() || found->AnyBelow(*store_, path, options)) {
       histories_.clear();
       return;
     }
@@ -432,9 +435,18 @@ absl::StatusOr<std::vector<LeafInfo>> LeafSearch::Wanted(
   if (named_.empty()) {
     CKPTREE_ASSIGN_OR_RETURN(infos, step.Leaves());
   }
+  std::set<std::string> seen;  // One subtree may be below another.
   for (const Path& path : named_) {
     CKPTREE_ASSIGN_OR_RETURN(std::optional<LeafInfo> info, step.Find(path));
-    if (info) infos.push_back(*std::move(info));
+    std::vector<LeafInfo> found;
+    if (info && (info->is_leaf() || info->tie_to)) {
+      found.push_back(*std::move(info));
+    } else {
+      CKPTREE_ASSIGN_OR_RETURN(found, step.Leaves(path.Text()));
+    }
+    for (LeafInfo& leaf : found) {
+      if (seen.insert(leaf.name).second) infos.push_back(std::move(leaf));
+    }
   }
   EraseOthers(&infos);
   return infos;

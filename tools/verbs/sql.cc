@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -257,6 +259,11 @@ SqlValue AnswerAt(sqlite3_stmt* row, int column) {
       return sqlite3_column_double(row, column);
     case SQLITE_NULL:
       return std::monostate();
+    case SQLITE_BLOB:
+      // Bytes are no text, of which JSON would lose some.
+      return absl::AsciiStrToUpper(absl::BytesToHexString(absl::string_view(
+          static_cast<const char*>(sqlite3_column_blob(row, column)),
+          static_cast<std::size_t>(sqlite3_column_bytes(row, column)))));
     default: {
       const auto* bytes =
           static_cast<const char*>(sqlite3_column_blob(row, column));
