@@ -86,7 +86,7 @@ TEST_F(CommandTest, WrongUsageSaysWhatWasMeant) {
   EXPECT_THAT(Run({"-q", "--color=never", "lss"}).err,
               HasSubstr("unknown command `lss`"));
   for (const auto& [address, said] : std::map<std::string, std::string>{
-           {"s3:/b/x", "has this as its remote"},
+           {"s3:/b/x", "begins with s3://"},
            {"s3:b", "begins with s3://"},
            {"file:relative", "file:///runs/lm"},
            {"S3://b/run", "in lower case, s3://"}}) {

@@ -61,6 +61,17 @@ absl::StatusOr<StepSelector> ParseRev(std::string_view text) {
         "ranges; so does diff, of one word: `diff 100..200`, and with a key "
         "`diff 100:KEY 200`");
   }
+  if (!selector.ok() && text.starts_with("best:") && text.size() > 5 &&
+      !text.ends_with(":min") && !text.ends_with(":max")) {
+    return WithHint(
+        absl::InvalidArgumentError(absl::StrFormat(
+            "`%s` does not say which is best: min or max stands behind the "
+            "metric",
+            Escape(text))),
+        absl::StrFormat("`%s:min` is the step with the lowest, `%s:max` that "
+                        "with the highest",
+                        Escape(text), Escape(text)));
+  }
   if (!selector.ok() && IsBranchName(text)) {
     return WithHint(
         absl::InvalidArgumentError(

@@ -37,6 +37,21 @@ std::string NearestStore() {
   return "";
 }
 
+// kInvalidArgument: an address that lacks a slash.
+absl::Status CheckAddress(std::string_view where) {
+  for (const std::string_view scheme : {"s3:", "rados:", "gs:"}) {
+    if (!where.starts_with(scheme)) continue;
+    const std::string_view rest = where.substr(scheme.size());
+    if (!rest.starts_with('/') || rest.starts_with("//")) continue;
+    return WithHint(
+        absl::InvalidArgumentError(absl::StrFormat(
+            "`%s` is no address: one begins with %s//", Escape(where), scheme)),
+        absl::StrFormat("%s//BUCKET/NAME, here %s/%s", scheme, scheme,
+                        Escape(rest)));
+  }
+  return absl::OkStatus();
+}
+
 std::string LogHint(std::string_view branch, std::string_view more) {
   return absl::StrFormat("`ckptree log%s%s` lists the steps%s",
                          branch.empty() ? "" : " --branch ", branch, more);
@@ -117,6 +132,7 @@ absl::StatusOr<Store*> Session::Open(bool read_only, bool create,
   absl::StatusOr<std::string> directory = FindDirectory();
   if (!directory.ok()) return directory.status();
   directory_ = *std::move(directory);
+  CKPTREE_RETURN_IF_ERROR(CheckAddress(directory_));
   StoreOptions options;
   options.read_only = read_only;
   options.create_if_missing = create;

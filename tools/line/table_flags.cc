@@ -35,10 +35,22 @@ constexpr FlagSpec kTableFlags[] = {
 std::vector<std::string> SplitList(std::string_view text) {
   std::vector<std::string> parts;
   while (true) {
-    const std::size_t comma = text.find(',');
-    if (comma != 0 && !text.empty()) parts.emplace_back(text.substr(0, comma));
-    if (comma == std::string_view::npos) return parts;
-    text.remove_prefix(comma + 1);
+    // As in CSV: between quotes a comma is of the name, and "" is a quote.
+    std::string part;
+    bool quoted = false;
+    std::size_t at = 0;
+    for (; at < text.size() && (quoted || text[at] != ','); ++at) {
+      if (text[at] != '"' || (!quoted && !part.empty())) {
+        part += text[at];
+      } else if (quoted && text.substr(at + 1).starts_with('"')) {
+        part += text[at++];
+      } else {
+        quoted = !quoted;
+      }
+    }
+    if (!part.empty()) parts.push_back(std::move(part));
+    if (at == text.size()) return parts;
+    text.remove_prefix(at + 1);
   }
 }
 
@@ -75,6 +87,11 @@ absl::StatusOr<TableOptions> ParseTableOptions(const Arguments& arguments) {
     if (format == name) options.format = value;
   }
   options.columns = SplitList(arguments.Get("columns", ""));
+  if (arguments.Has("columns") && options.columns.empty()) {
+    return WithHint(absl::InvalidArgumentError("--columns names no column"),
+                    "as --columns step,loss; one whose name has a comma stands "
+                    "in double quotes: --columns 'step,\"a,b\"'");
+  }
   options.sort = arguments.Get("sort", "");
   if (options.sort.starts_with('-')) {
     options.descending = true;

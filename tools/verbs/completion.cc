@@ -23,15 +23,40 @@ namespace {
 constexpr std::string_view kBash =
     R"(# bash completion of ckptree
 _ckptree() {
-  local line="${COMP_LINE:0:COMP_POINT}" words candidate
-  read -r -a words <<< "$line"
-  [[ "$line" == *" " ]] && words+=("")
+  local line="${COMP_LINE:0:COMP_POINT}" words=() word="" plain="" quote=""
+  local i char candidate cut="" signs="()\"'\\ \$\`&|;<>"
+  # Words as the shell takes them, and the last one without its quotes.
+  for (( i = 0; i < ${#line}; ++i )); do
+    char="${line:i:1}"
+    if [[ -n "$quote" && "$char" == "$quote" ]]; then
+      quote="" word+="$char"
+    elif [[ "$char" == "\\" && "$quote" != "'" ]]; then
+      (( ++i ))
+      word+="$char${line:i:1}" plain+="${line:i:1}"
+    elif [[ -z "$quote" && "$char" == [\"\'] ]]; then
+      quote="$char" word+="$char"
+    elif [[ -z "$quote" && "$char" == [[:space:]] ]]; then
+      [[ -n "$word" ]] && words+=("$word")
+      word="" plain=""
+    else
+      word+="$char" plain+="$char"
+    fi
+  done
   # Readline cuts words at colons: what stands before is not to be repeated.
-  local current="${words[-1]}" cut=""
-  [[ "$COMP_WORDBREAKS" == *:* && "$current" == *:* ]] && cut="${current%:*}:"
+  [[ -z "$quote" && "$COMP_WORDBREAKS" == *:* && "$plain" == *:* ]] &&
+    cut="${plain%:*}:"
+  # A quote that is of the word itself stands behind one that is not.
+  [[ "$plain" == [\"\']* ]] && words+=("'$plain") || words+=("$plain")
   COMPREPLY=()
   while IFS= read -r candidate; do
-    COMPREPLY+=("${candidate#"$cut"}")
+    candidate="${candidate#"$cut"}"
+    if [[ "$quote" == '"' ]]; then
+      candidate="${candidate//\\/\\\\}"
+      candidate="${candidate//\"/\\\"}"
+    elif [[ -z "$quote" && "$candidate" == *["$signs"]* ]]; then
+      printf -v candidate %q "$candidate"
+    fi
+    COMPREPLY+=("$candidate")
   done < <(ckptree __complete -- "${words[@]:1}" 2>/dev/null)
   [[ ${#COMPREPLY[@]} -eq 1 && "${COMPREPLY[0]}" == *[:/] ]] &&
     compopt -o nospace

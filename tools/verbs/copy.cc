@@ -101,8 +101,12 @@ Table CopyTable(const CopyReport& report, const TableOptions& options) {
     findings.push_back(
         {{"severity", Name(finding.severity)}, {"what", finding.what}});
   }
+  Json problems = Json::array();
+  for (const std::string& why : report.problems) {
+    problems.push_back(ForACopy(why));
+  }
   table.extra = {{"ok", report.complete()},
-                 {"problems", report.problems},
+                 {"problems", std::move(problems)},
                  {"verified_bytes", report.verified.bytes},
                  {"findings", std::move(findings)}};
   for (const CopiedStep& step : report.steps) {
@@ -122,7 +126,7 @@ Table CopyTable(const CopyReport& report, const TableOptions& options) {
          step.result == CopiedStep::Result::kCopied
              ? BytesCell(step.new_bytes, options.exact_bytes)
              : NoCell(),
-         step.why.empty() ? NoCell() : TextCell(step.why),
+         step.why.empty() ? NoCell() : TextCell(ForACopy(step.why)),
          TextCell(step.branch)});
   }
   return table;
@@ -293,7 +297,8 @@ absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
   }
   if (!report.ok()) return ships ? AtAddress(report.status()) : report.status();
   if (!closed.ok()) return ships ? AtAddress(closed) : closed;
-  for (const std::string& problem : report->problems) session.Note(problem);
+  for (const std::string& problem : report->problems)
+    session.Note(ForACopy(problem));
   for (const Finding& finding : report->verified.findings) {
     session.Note(
         absl::StrFormat("%s: %s", Name(finding.severity), finding.what));

@@ -78,12 +78,20 @@ bool IsFar(const std::string& to) {
           to.starts_with("rados://") || to.starts_with("file:///"));
 }
 
+std::string ForACopy(std::string_view why) {
+  const std::size_t advice = why.find(": to go on from an older step");
+  if (advice == why.npos) return std::string(why);
+  return std::string(why.substr(0, advice)) +
+         "; `ckptree -C DST policy` shows what it keeps, and `--set` gives it "
+         "another one, as all";
+}
+
 StoreOptions DestinationOptions(Session& session) {
   StoreOptions options;
   options.create_if_missing = true;
   options.log = [&session](LogSeverity severity, std::string_view,
                            std::string_view text) {
-    if (severity != LogSeverity::kInfo) session.Note(text);
+    if (severity != LogSeverity::kInfo) session.Note(ForACopy(text));
   };
   const std::string coding = session.arguments().Get("coding", "");
   if (coding == "none") options.coding = Coding::kNone;

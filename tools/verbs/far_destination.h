@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,10 @@ namespace ckptree::tools {
 // True where `to` is in an object store: where no directory of this machine is
 // meant, and something else is.
 bool IsFar(const std::string& to);
+
+// `why` a step was not saved, with what helps a copy where the engine says what
+// helps a trainer.
+std::string ForACopy(std::string_view why);
 
 // Of a store that a copy writes to.
 StoreOptions DestinationOptions(Session& session);
