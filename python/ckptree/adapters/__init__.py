@@ -17,7 +17,13 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 if TYPE_CHECKING:
-    from ckptree.adapters.protocol import Adapter, Container, InParts, Loader
+    from ckptree.adapters.protocol import (
+        Adapter,
+        Completing,
+        Container,
+        InParts,
+        Loader,
+    )
 
 
 __all__ = ["register"]
@@ -115,6 +121,13 @@ def whole(loader: Loader | None, tag: str, parts: dict[str, Any]) -> Any:
     if not _in_parts(loader):
         return None
     return cast("InParts", loader).whole(tag, parts)
+
+
+def completed(loader: Loader | None, state: Any) -> Any:
+    """As Completing.completed() says, if the loader has it."""
+    if not hasattr(loader, "completed"):
+        return state
+    return cast("Completing", loader).completed(state)
 
 
 def _in_parts(adapter: Any) -> bool:

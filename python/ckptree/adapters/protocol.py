@@ -172,6 +172,15 @@ class InParts(Protocol):
         tag names is imported or called."""
 
 
+class Completing(Protocol):
+    """What an adapter answers, too, of whose states a store may lack something
+    that their other values say."""
+
+    def completed(self, state: Any) -> Any:
+        """A state that was restored without a template, as its framework takes
+        it; may change it in place."""
+
+
 class Loader(Protocol):
     """How arrays of one framework are made."""
 

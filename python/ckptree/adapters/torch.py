@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Literal, Sequence
 import numpy as np
 
 from ckptree.arrays import casting
-from ckptree.adapters import torch_memory, torch_parts
+from ckptree.adapters import torch_keys, torch_memory, torch_parts
 from ckptree.adapters.protocol import (
     ANY_SIZE,
     Container,
@@ -135,6 +135,10 @@ def parts(value: Any) -> Container | Literal[False] | None:
 
 def whole(tag: str, parts: dict[str, Any], classes: Iterable[type] = ()) -> Any:
     return torch_parts.whole(tag, parts, classes)
+
+
+def completed(state: Any) -> Any:
+    return torch_keys.of_parameters(state)
 
 
 def describe(value: Any) -> Expected | None:

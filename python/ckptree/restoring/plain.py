@@ -80,8 +80,8 @@ def restore(
     if list(root.children) == [(_DICT_KEY, ROOT_ITEM)]:
         mark = root.children[(_DICT_KEY, ROOT_ITEM)].info
         if mark is not None and mark.tag.split(" ")[0] == ROOT_MARK:
-            return state[ROOT_ITEM]
-    return state
+            state = state[ROOT_ITEM]
+    return adapters.completed(loader, state)
 
 
 def subtree(

@@ -13,6 +13,7 @@ import io
 import math
 import pathlib
 import pickle
+import re
 import warnings
 from typing import Any, BinaryIO, Iterable, Iterator
 
@@ -29,6 +30,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.checkpoint.planner import ReadItem
 
+from ckptree.adapters import torch_keys
 from ckptree.errors import (
     CorruptionError,
     InvalidArgumentError,
@@ -41,6 +43,8 @@ from ckptree.torch._torch_files import arrays_of_numpy, below, said_of
 
 METADATA = ".metadata"
 _SUFFIX = ".distcp"
+# The name of the numbers of the parameters in a group of an optimizer.
+_PARAMETERS = re.compile(r"(^|\.)param_groups\.[0-9]+\.params$")
 
 _CLASSES: dict[tuple[str, str], Any] = {
     (module.__name__, name): getattr(module, name)
@@ -234,7 +238,22 @@ def described(
             )
             flat[name] = tensor
             names[id(tensor)] = name
-    return found, names, _nested(folder, flat, found.planner_data)
+    # What says that keys of an optimizer are ints.
+    groups = {name: None for name in flat if _PARAMETERS.search(name)}
+    numbers = _load(folder, found, groups)
+    state = _nested(folder, {**flat, **numbers}, found.planner_data)
+    return found, names, _without(state, set(map(id, numbers.values())))
+
+
+def _without(value: Any, left_out: set[int]) -> Any:
+    """The state with None for values of these id()s."""
+    if id(value) in left_out:
+        return None
+    if isinstance(value, dict):
+        return {key: _without(v, left_out) for key, v in value.items()}
+    if isinstance(value, list):
+        return [_without(v, left_out) for v in value]
+    return value
 
 
 def read_tensor(
@@ -417,7 +436,7 @@ def _nested(
                 f"state: {places.get(name)!r}"
             )
         node[place[-1]] = _Value(value)
-    made: dict[str, Any] = _made(root)
+    made: dict[str, Any] = torch_keys.of_parameters(_made(root))
     return made
 
 

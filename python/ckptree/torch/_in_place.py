@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from ckptree import _engine, _rules
+from ckptree.adapters import torch_keys
 from ckptree.adapters.protocol import ANY_SIZE, Expected, Request, type_name
 from ckptree.adapters.torch import takes, whole
 from ckptree.adapters.torch_dtypes import NAMES, memory_of
@@ -51,6 +52,8 @@ class Slot:
         self._tensors: dict[str, torch.Tensor] | None = None
         self._arrays: set[str] = set()
         self._lists: set[str | None] = set()  # In which there are some.
+        # Of the names of both: DCP has made ints among the keys str.
+        self._by_text: dict[str, str] = {}
 
     def __str__(self) -> str:
         if self.owner is None:
@@ -74,15 +77,27 @@ class Slot:
             _engine.map_state(
                 {"x": self.before}, _rules, _pass_by, self._note
             )
-        return self._tensors.get(below)
+            if not self._names_parameters():
+                known = [*self._tensors, *self._arrays]
+                by_text = {torch_keys.without_braces(n): n for n in known}
+                self._by_text = {**by_text, **{n: n for n in known}}
+        return self._tensors.get(self._by_text.get(below, below))
+
+    def _names_parameters(self) -> bool:
+        """Whether the step is of an optimizer whose parameters have names, in
+        any order: "0" is one of them, and not the first one then."""
+        return any(
+            info.kind == "str" and keys[::2] == ["param_groups", "params"]
+            for info in self.infos
+            for keys in [[key for _, key in info.path[self.depth :]][:3]]
+        )
 
     def has_array(self, below: str) -> bool:
         """Whether NumPy has an array there now, or in the list that it is of,
         which may have grown. No store says whose an array was."""
         self.tensor(below)
-        return below in self._arrays or (
-            _list_of(below) in self._lists
-        )
+        name = self._by_text.get(below, below)
+        return name in self._arrays or _list_of(name) in self._lists
 
     def _note(self, name: str, leaf: Any) -> Any:
         below = name[len("x/") :]
@@ -90,8 +105,9 @@ class Slot:
             self._tensors[below] = leaf.detach()
         elif isinstance(leaf, np.ndarray):
             self._arrays.add(below)
-            if _list_of(below) is not None:
-                self._lists.add(_list_of(below))
+            parent = _list_of(below)
+            if parent is not None:
+                self._lists |= {parent, torch_keys.without_braces(parent)}
         return leaf
 
 
@@ -408,7 +424,7 @@ class InPlace(Like):
         info: _engine.LeafInfo,
         value: _engine.LeafInfo,
         slot: Slot,
-        places: Mapping[Any, Any],
+        places: Mapping[str, Any],
         there: torch.Tensor | None,
     ) -> Any:
         """Where a tensor is made. The moments of an optimizer lie where their
@@ -420,7 +436,7 @@ class InPlace(Like):
             return self.device
         keys = [key for _, key in info.path[slot.depth :]]
         if keys[:1] == ["state"] and len(keys) > 2 and value.shape:
-            return places.get(keys[1])
+            return places.get(str(keys[1]))
         return None
 
     def _filled(
@@ -436,6 +452,8 @@ class InPlace(Like):
             slot.depth,
             functools.partial(whole, classes=allowed),
         )
+        if slot.owner is not None:
+            made = torch_keys.of_parameters(made)
         return _as_before(made, slot.before)
 
 
@@ -468,12 +486,13 @@ def _groups(counts: Sequence[int]) -> str:
     )
 
 
-def _places(owner: Any) -> dict[Any, Any]:
-    """The devices of an optimizer's parameters, as its state counts them."""
+def _places(owner: Any) -> dict[str, Any]:
+    """The devices of an optimizer's parameters, by the texts of their numbers
+    in its state."""
     if not isinstance(owner, torch.optim.Optimizer):
         return {}
     parameters = [p for group in owner.param_groups for p in group["params"]]
-    return {i: p.device for i, p in enumerate(parameters)}
+    return {str(i): p.device for i, p in enumerate(parameters)}
 
 
 def _classes_in(before: Any) -> set[type]:
@@ -505,15 +524,22 @@ def _overlaps(tensor: torch.Tensor) -> bool:
     )
 
 
-def _as_before(made: Any, before: Any) -> Any:
+def _as_before(made: Any, before: Any, has_keys: bool = False) -> Any:
     """With the classes of containers of what was there: a Counter or a named
     tuple comes out of a store as a dict or a tuple. Keys that were there keep
-    their order."""
+    their order. `has_keys`: keys are of the types that they are to have."""
     if isinstance(made, dict) and isinstance(before, dict):
+        if not has_keys:
+            made = torch_keys.like(made, before)
         # The store has its own order of keys.
         keys = [key for key in before if key in made]
         keys += [key for key in made if key not in before]
-        below = {key: _as_before(made[key], before.get(key)) for key in keys}
+        # The numbers or names of an optimizer's parameters: its groups said.
+        known = {"state"} if "param_groups" in made else set()
+        below = {
+            key: _as_before(made[key], before.get(key), key in known)
+            for key in keys
+        }
         if isinstance(before, OrderedDict):
             ordered = OrderedDict(below)
             vars(ordered).update(vars(before))
