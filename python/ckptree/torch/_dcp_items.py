@@ -38,7 +38,7 @@ from ckptree.adapters.protocol import (
 )
 from ckptree.arrays import values
 from ckptree.errors import CorruptionError, InvalidArgumentError
-from ckptree.restoring.plain import named_tuple
+from ckptree.restoring.plain import ROOT_ITEM, ROOT_MARK, named_tuple
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.planner import SavePlanner, WriteItem
@@ -337,7 +337,7 @@ def entries_of(step: _engine.Step) -> dict[str, Entry]:
             node = node.children.setdefault(part, Node())
         node.info = by_name[info.tie_to] if info.tie_to else info
     found: dict[str, Entry] = {}
-    for place, node in _entries(root, ()):
+    for place, node in _entries(_state_in(root), ()):
         name = ".".join(map(str, place))
         if name in found:
             raise InvalidArgumentError(
@@ -348,11 +348,21 @@ def entries_of(step: _engine.Step) -> dict[str, Entry]:
     return found
 
 
+def _state_in(root: Node) -> Node:
+    """A state that is no dict alone, as an OrderedDict, lies in an item."""
+    if list(root.children) == [(DICT_KEY, ROOT_ITEM)]:
+        (state,) = root.children.values()
+        if state.kind == "dict" and state.tag.split(" ")[0] == ROOT_MARK:
+            return state
+    return root
+
+
 def _entries(
     node: Node, place: tuple[Any, ...]
 ) -> Iterator[tuple[tuple[Any, ...], Node]]:
-    """As DCP's traverse_state_dict() goes through a state; what it saved says
-    by its marks where it stopped."""
+    """As DCP's traverse_state_dict() goes through a state: into every dict, of
+    whatever class, of which an empty one is no entry. What a planner took as a
+    whole is marked."""
     if place and _is_entry(node):
         yield place, node
         return
@@ -362,10 +372,10 @@ def _entries(
 
 
 def _is_entry(node: Node) -> bool:
-    if node.tag or node.kind not in ("dict", "list"):
-        return True
     if node.kind == "dict":
-        return not node.children
+        return node.tag == ENTRY
+    if node.tag or node.kind != "list":
+        return True
     return not any(
         child.is_tensor() or not _is_entry(child)
         for child in node.children.values()

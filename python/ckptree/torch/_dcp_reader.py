@@ -56,7 +56,8 @@ _COPY_BYTES = 256 << 20
 
 
 class StoreReader(Closing, StorageReader):  # type: ignore[misc]
-    """Loads steps of a store by dcp.load(), whoever saved them.
+    """Loads steps of a store by dcp.load(), whoever saved them: dicts of every
+    class, as the state_dict() of a module, are gone into as DCP does it.
 
     The `checkpoint_id` is the number of the step, or "latest", "best:loss:min",
     "@tag" and what else Store takes; without one the latest. Each rank reads
