@@ -56,9 +56,14 @@ class Catalog(Holding):
 
     def __contains__(self, step: Selector) -> bool:
         """Also of a number or text that names no step of any store: False, as
-        of a dict. TypeError: it is neither."""
+        of a dict. TypeError: it is neither. Waits for a save in flight that may
+        be the step."""
         try:
-            self._engine.resolve(selector_text(step))
+            selector = selector_text(step)
+            try:
+                self._engine.resolve(selector)
+            except KeyError:
+                self._knowing(selector).resolve(selector)
         except (KeyError, InvalidArgumentError):
             return False
         return True
@@ -83,14 +88,15 @@ class Catalog(Holding):
         return Table(StepInfo(**fields) for fields in found)
 
     def step_info(self, step: Selector = "latest") -> StepInfo:
-        """What a step is, without opening it.
+        """What a step is, without opening it. Waits for a save in flight that
+        may be the step.
 
         >>> store.step_info("best:loss:min").metrics
         {'loss': 0.005}
         """
         selector = selector_text(step)
         try:
-            return StepInfo(**self._engine.resolve(selector))
+            return StepInfo(**self._knowing(selector).resolve(selector))
         except NotFoundError as error:
             raise forks.advised(self.branches(), error, selector) from None
 
@@ -109,7 +115,7 @@ class Catalog(Holding):
                 "delete() has no steps: name those that are to go"
             )
         selectors = [selector_text(step) for step in steps]
-        self._writing("delete").delete(selectors, tagged)
+        self._writing("delete", *selectors).delete(selectors, tagged)
 
     def tag(self, name: str, step: Selector, *, move: bool = False) -> None:
         """A name for a step: "@name". FileExistsError without `move` where
@@ -119,7 +125,8 @@ class Catalog(Holding):
         >>> store["@good"].step
         100
         """
-        self._writing("tag").tag(name, selector_text(step), move)
+        selector = selector_text(step)
+        self._writing("tag", selector).tag(name, selector, move)
 
     def untag(self, name: str) -> None:
         """Takes a tag away. KeyError where there is none.
@@ -148,7 +155,8 @@ class Catalog(Holding):
         Traceback (most recent call last):
         ckptree.errors.StateError: ...pinned...
         """
-        self._writing("pin").pin(selector_text(step))
+        selector = selector_text(step)
+        self._writing("pin", selector).pin(selector)
 
     def unpin(self, step: Selector) -> None:
         """Undoes pin().
@@ -158,7 +166,8 @@ class Catalog(Holding):
         >>> store.step_info(100).pinned
         False
         """
-        self._writing("unpin").unpin(selector_text(step))
+        selector = selector_text(step)
+        self._writing("unpin", selector).unpin(selector)
 
     # ---- Branches ----
 
@@ -173,7 +182,8 @@ class Catalog(Holding):
         >>> store["colder/latest"].step
         150
         """
-        self._writing("fork").fork(selector_text(step), branch)
+        selector = selector_text(step)
+        self._writing("fork", selector).fork(selector, branch)
 
     def drop_branch(self, branch: str, *, tagged: bool = False) -> None:
         """Deletes the branch with all its steps. StateError, and nothing is

@@ -142,9 +142,18 @@ class Holding(Closing):
             if not number.isdecimal() or save.step == int(number):
                 save.wait_done(None)
 
-    def _writing(self, call: str) -> Engine:
-        """For what only the process does that writes."""
+    def _writing(self, call: str, *selectors: str) -> Engine:
+        """For what only the process does that writes, with the steps that these
+        name."""
         check_writes(call, self._engine, self._ranks)
+        return self._knowing(*selectors)
+
+    def _knowing(self, *selectors: str) -> Engine:
+        """With the steps that these name, also those whose saves are in flight:
+        it waits for them."""
+        self._live()
+        for selector in selectors:
+            self._wait_for(selector)
         return self._engine
 
     def _live(self) -> Engine:

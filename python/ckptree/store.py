@@ -565,10 +565,8 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
         saves that are in flight, where one of them may be what is asked for:
         of a number, that step."""
         selector = selector_text(step)
-        engine = self._live()
-        self._wait_for(selector)
         try:
-            found = _engine.restore(engine, selector)
+            found = _engine.restore(self._knowing(selector), selector)
         except NotFoundError as error:
             raise forks.advised(self.branches(), error, selector) from None
         return Step(found, selector, self)

@@ -52,7 +52,8 @@ class Upkeep(Holding):
         """
         selectors = [selector_text(step) for step in steps]
         with showing(progress, "verify") as meter:
-            found = self._engine.verify(level, selectors, meter)
+            engine = self._knowing(*selectors)
+            found = engine.verify(level, selectors, meter)
         return VerifyReport.of(found)
 
     def collect(
@@ -93,7 +94,8 @@ class Upkeep(Holding):
         True
         """
         selectors = [selector_text(step) for step in steps]
-        return FreedBytes.of(self._engine.would_free(selectors))
+        engine = self._knowing(*selectors)
+        return FreedBytes.of(engine.would_free(selectors))
 
     def subtrees(
         self, step: Selector = "latest", depth: int = 1
@@ -103,5 +105,6 @@ class Upkeep(Holding):
         >>> [(tree.name, tree.logical_bytes) for tree in store.subtrees()]
         [('lr', 8), ('params', 48)]
         """
-        found = self._engine.subtrees(selector_text(step), depth)
+        selector = selector_text(step)
+        found = self._knowing(selector).subtrees(selector, depth)
         return Table(SubtreeUsage(**fields) for fields in found)

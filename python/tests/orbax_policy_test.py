@@ -352,7 +352,7 @@ def test_nor_are_those_of_a_save_that_fails_later(best_two, then):
 
     for _ in range(20):  # Until the pin came before the commit.
         manager._begin(1, pack, {"m": 100.0}, None, overwrite=True)
-        store.pin(1)
+        store._engine.pin("1")  # store.pin() waits for the save.
         try:
             manager.wait_until_finished()
         except ckptree.StateError:
