@@ -184,3 +184,61 @@ def test_what_is_no_tree(ocp, ours, tmp_path, make):
         found = checkpointer.restore(tmp_path / "one")
         assert type(found) is type(value)
         assert jnp.array_equal(found, value)
+
+
+NUMBERS = {"int": 301, "float": 2.7, "bool": True, "array": np.array(4.5)}
+
+
+def typed(tree):
+    return {
+        key: (type(leaf), getattr(leaf, "dtype", None), repr(leaf))
+        for key, leaf in tree.items()
+    }
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int32", "int8"])
+@pytest.mark.parametrize("when", ["save", "restore", "int", "float32"])
+def test_numbers_of_python_stay_such(ocp, tmp_path, when, dtype):
+    dtype = np.dtype(getattr(jnp, dtype))
+    saves, restores = None, None
+    more = {
+        "restore": {},
+        "int": {"restore_type": int},
+        "float32": {"restore_type": np.float32},
+    }
+    if when == "save":
+        saves = {key: ocp.SaveArgs(dtype=dtype) for key in NUMBERS}
+    else:
+        args = ocp.RestoreArgs(dtype=dtype, **more[when])
+        restores = dict.fromkeys(NUMBERS, args)
+    with ocp.PyTreeCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "a", NUMBERS, save_args=saves)
+        found = checkpointer.restore(tmp_path / "a", restore_args=restores)
+    expected = {}
+    for key, value in NUMBERS.items():
+        cast = np.asarray(value).astype(dtype)
+        expected[key] = cast if key == "array" else cast.item()
+        if "restore_type" in more.get(when, {}):
+            expected[key] = more[when]["restore_type"](cast.item())
+    assert typed(found) == typed(expected)
+
+
+def test_scalars_of_numpy_stay_such(tmp_path):
+    import ckptree.orbax as ocp
+
+    scalars = {"a": np.float32(2.5), "b": np.bool_(True), "c": np.int8(3)}
+    like = {"a": np.float32(0), "b": np.bool_(False), "c": np.int8(0)}
+    half = dict.fromkeys(scalars, ocp.RestoreArgs(dtype=np.dtype("float16")))
+    truth = dict.fromkeys(scalars, ocp.RestoreArgs(restore_type=np.bool_))
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "a", scalars)
+        checkpointer.wait_until_finished()
+        found = checkpointer.restore(tmp_path / "a", like)
+        assert typed(found) == typed(scalars)
+    with ocp.PyTreeCheckpointer() as checkpointer:
+        found = checkpointer.restore(tmp_path / "a", restore_args=half)
+        assert typed(found) == typed(
+            {key: np.float16(value) for key, value in scalars.items()}
+        )
+        found = checkpointer.restore(tmp_path / "a", restore_args=truth)
+        assert typed(found) == typed(dict.fromkeys(scalars, np.bool_(True)))

@@ -139,8 +139,13 @@ def _conversions(save_args: Any) -> dict[str, Any]:
 
 
 def _converted(leaf: Any, dtype: Any) -> Any:
-    if isinstance(leaf, (bool, int, float, np.generic, np.ndarray)):
-        return np.asarray(leaf).astype(dtype)[()]
+    if isinstance(leaf, (bool, int, float)) and not isinstance(
+        leaf, np.generic
+    ):
+        # Of the type only the value is left, as in Orbax: numbers stay such.
+        return np.asarray(leaf).astype(dtype).item()
+    if isinstance(leaf, np.generic):
+        return leaf.astype(dtype)
     if hasattr(leaf, "astype"):
         return leaf.astype(dtype)
     return leaf

@@ -28,6 +28,8 @@ _PYTHON: dict[str, Callable[[Any], Any]] = {
     "str": str,
     "bytes": bytes,
 }
+# By the types: those of NumPy have names of Python's.
+_NAMES: dict[Any, str] = {made: name for name, made in _PYTHON.items()}
 
 
 class AsSaved(NamedTuple):
@@ -50,7 +52,8 @@ class AsSaved(NamedTuple):
 class Wanted(NamedTuple):
     """What a leaf is to be restored as."""
 
-    # "saved", "numpy", "scalar" (of NumPy), "jax", or a type of Python.
+    # "saved", "numpy", "scalar" (of NumPy), "jax", a type of Python, or "same":
+    # a number of Python or a scalar of NumPy where that was saved.
     kind: str
     dtype: str = ""  # Of the elements; empty: as saved.
     shape: tuple[int, ...] | None = None  # None: as saved.
@@ -58,6 +61,7 @@ class Wanted(NamedTuple):
     convert: bool = False  # Elements that are others are converted.
     fit: bool = False  # Axes that are others are cut, or filled with zeros.
     prng: bool = False  # A random key of JAX.
+    through: str = ""  # The element type that it gets before all that.
 
     def problem(self, info: _engine.LeafInfo) -> tuple[str, str] | None:
         """What the leaf has otherwise: the problem, and what was expected."""
@@ -136,18 +140,22 @@ def of_args(args: RestoreArgs, saved: Wanted) -> Wanted:
     if kind is None:
         if not dtype:
             return saved
-        of = "jax" if saved.kind == "jax" else "numpy"
+        of = "jax" if saved.kind == "jax" else "same"
         return Wanted(of, dtype, None, saved.sharding, convert=True)
     if kind is np.ndarray:
         return Wanted("numpy", dtype, convert=True)
-    name = getattr(kind, "__name__", str(kind))
-    if name in _PYTHON:
-        return Wanted(name, convert=True)
+    if kind in _NAMES:
+        return Wanted(_NAMES[kind], convert=True, through=dtype)
+    if isinstance(kind, type) and issubclass(kind, (np.number, np.bool_)):
+        scalar = np.dtype(kind).name
+        return Wanted("scalar", scalar, (), convert=True, through=dtype)
     jax = sys.modules.get("jax")
     if jax is not None and kind is jax.Array:
         return Wanted("jax", dtype, None, saved.sharding, convert=True)
-    raise ValueError(f"restore_type {kind!r}: int, float, bool, str, bytes, "
-                     "numpy.ndarray or jax.Array")
+    raise ValueError(
+        f"restore_type {kind!r}: int, float, bool, str, bytes, a scalar of "
+        "NumPy as numpy.float32, numpy.ndarray or jax.Array"
+    )
 
 
 def of_leaf(leaf: Any, saved: Wanted) -> Wanted:
@@ -158,10 +166,10 @@ def of_leaf(leaf: Any, saved: Wanted) -> Wanted:
         # np.array([]) says that it is of NumPy, and nothing of the shape.
         shape = None if leaf.shape == (0,) else leaf.shape
         return Wanted("numpy", dtypes.NAMES[leaf.dtype], shape)
-    if isinstance(leaf, type) and leaf.__name__ in _PYTHON:
-        return Wanted(leaf.__name__)
-    if type(leaf).__name__ in _PYTHON:
-        return Wanted(type(leaf).__name__)
+    if isinstance(leaf, type) and leaf in _NAMES:
+        return Wanted(_NAMES[leaf])
+    if type(leaf) in _NAMES:
+        return Wanted(_NAMES[type(leaf)])
     if isinstance(leaf, np.generic):
         return Wanted("scalar", dtypes.NAMES[leaf.dtype], ())
     if isinstance(leaf, StringMetadata):
@@ -280,6 +288,8 @@ def convert(name: str, value: Any, want: Wanted) -> Any:
     """A value that was read as `want` has it."""
     if want.kind == "saved":
         return value
+    if want.through:
+        value = _cast(name, value, want.through)
     if want.kind in _PYTHON:
         return _python(name, value, want)
     array = np.asarray(value)
@@ -302,7 +312,17 @@ def convert(name: str, value: Any, want: Wanted) -> Any:
         from ckptree.adapters import jax
 
         return jax.put(array, want.sharding)
-    return array[()] if want.kind == "scalar" else array
+    if want.kind == "same" and type(value) in (bool, int, float):
+        return array.item()
+    is_scalar = want.kind == "same" and isinstance(value, np.generic)
+    return array[()] if is_scalar or want.kind == "scalar" else array
+
+
+def _cast(name: str, value: Any, dtype: str) -> Any:
+    try:
+        return casting.array(value, dtypes.by_name(dtype), lossy=True)
+    except (TypeError, ValueError, casting.Changed) as error:
+        raise ValueError(f"{name}: {value!r} as {dtype}: {error}") from None
 
 
 def _python(name: str, value: Any, want: Wanted) -> Any:
