@@ -31,6 +31,10 @@ DICT_KEY, INDEX, ATTRIBUTE, FLATTENED = range(1, 5)
 # What the tag of a node begins with that is one leaf, kept as its parts; what
 # follows says all of it that has to be the same in a template.
 PARTS = "parts:"
+# Tags of nodes which say of one child, an array, what it was: to be told from
+# those that are entries of DCP by themselves.
+ARRAY_MARK = "numpy.ndarray"
+TENSOR_MARK = "torch.Tensor"
 # In Expected.shape: of any size.
 ANY_SIZE = -1
 

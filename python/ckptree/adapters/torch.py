@@ -26,7 +26,12 @@ from typing import TYPE_CHECKING, Any, Iterable, Literal, Sequence
 import numpy as np
 
 from ckptree.arrays import casting
-from ckptree.adapters import torch_keys, torch_memory, torch_parts
+from ckptree.adapters import (
+    torch_keys,
+    torch_memory,
+    torch_parts,
+    torch_saved,
+)
 from ckptree.adapters.protocol import (
     ANY_SIZE,
     Container,
@@ -134,6 +139,8 @@ def parts(value: Any) -> Container | Literal[False] | None:
 
 
 def whole(tag: str, parts: dict[str, Any], classes: Iterable[type] = ()) -> Any:
+    if tag in torch_saved.MARKS:
+        return torch_saved.value(tag, parts)
     return torch_parts.whole(tag, parts, classes)
 
 

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
 from ckptree import adapters
 from ckptree.arrays import values
-from ckptree.adapters.protocol import PARTS, Request
+from ckptree.adapters.protocol import (
+    ARRAY_MARK,
+    PARTS,
+    TENSOR_MARK,
+    Request,
+)
+from ckptree.errors import UnsupportedError
 from ckptree.garbage import without_collection
 from ckptree.restoring.places import Places
 
@@ -145,13 +151,20 @@ def _build(node: _Node, whole: Whole) -> Any:
     children = {
         key: _build(child, whole) for (_, key), child in node.children.items()
     }
-    if info is not None and info.tag.startswith(PARTS):
+    # What a framework makes whole is kept as an object of parts, or custom.
+    if info is not None and (
+        info.tag.startswith(PARTS) or (kind == "custom" and info.tag)
+    ):
         try:
             made = whole(info.tag.removeprefix(PARTS), children)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{info.name}: {error}") from error
         except ValueError as error:
             raise ValueError(f"{info.name}: {error}") from error
         if made is not None:
             return made
+        if info.tag in (ARRAY_MARK, TENSOR_MARK) and len(children) == 1:
+            return next(iter(children.values()))
     if kind in ("list", "tuple", "custom") and _is_sequence(node):
         elements = [children[i] for i in range(len(children))]
         return tuple(elements) if kind == "tuple" else elements

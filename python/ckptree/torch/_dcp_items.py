@@ -24,6 +24,7 @@ from torch.distributed.checkpoint.planner import WriteItemType
 
 from ckptree import _rules
 from ckptree.adapters import torch as tensors
+from ckptree.adapters import torch_saved
 from ckptree.adapters.protocol import (
     CUSTOM,
     DICT,
@@ -36,8 +37,13 @@ from ckptree.adapters.protocol import (
     Request,
     type_name,
 )
+from ckptree.adapters.torch_saved import MARKS, NUMPY, SAVED, STREAM, TENSOR
 from ckptree.arrays import values
-from ckptree.errors import CorruptionError, InvalidArgumentError
+from ckptree.errors import (
+    CorruptionError,
+    InvalidArgumentError,
+    UnsupportedError,
+)
 from ckptree.restoring.plain import ROOT_ITEM, ROOT_MARK, named_tuple
 
 if TYPE_CHECKING:
@@ -45,14 +51,8 @@ if TYPE_CHECKING:
 
     from ckptree import _engine
 
-# Marks of nodes: a container that is one entry; an array of NumPy, and a tensor
-# that its planner took as bytes; a stream of bytes, which trainers put into
-# their states; what torch.load(weights_only=True) reads.
+# The mark of a node: a container that is one entry. For others see torch_saved.
 ENTRY = "entry"
-NUMPY = "numpy.ndarray"
-TENSOR = "torch.Tensor"
-STREAM = "io.BytesIO"
-SAVED = "torch.save"
 
 Part = tuple[int, Any]  # Kind and key of one part of a path.
 
@@ -417,21 +417,14 @@ def _decoded(node: Node, read: dict[str, Any]) -> Any:
     children = {
         key: _decoded(child, read) for (_, key), child in node.children.items()
     }
-    if node.kind == "custom" and node.tag in (
-        NUMPY,
-        TENSOR,
-        STREAM,
-        SAVED,
-    ):
-        if len(children) != 1:
-            name = "" if info is None else info.name
-            raise CorruptionError(f"{name}: a {node.tag} of {list(children)}")
-        (value,) = children.values()
-        if node.tag == STREAM:
-            return io.BytesIO(value)
-        if node.tag != SAVED:
-            return value
-        return torch.load(io.BytesIO(value), weights_only=True)
+    if node.kind == "custom" and node.tag in MARKS:
+        name = "" if info is None else info.name
+        try:
+            return torch_saved.value(node.tag, children)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{name}: {error}") from error
+        except ValueError as error:
+            raise CorruptionError(f"{name}: {error}") from error
     if node.kind == "namedtuple":
         return named_tuple(node.tag, children)
     if node.kind in ("list", "tuple"):
