@@ -20,13 +20,18 @@ if TYPE_CHECKING:
 
 
 class Closing:
-    """`with` closes it at the end, whatever happened."""
+    """`with` closes it at the end, whatever happened. StateError where what
+    says of itself whether it is closed is so at its beginning."""
 
     if TYPE_CHECKING:
 
         def close(self) -> None: ...
 
     def __enter__(self: Self) -> Self:
+        if getattr(self, "closed", False):
+            raise StateError(
+                f"store {getattr(self, 'path', '')} was closed: open it again"
+            )
         return self
 
     def __exit__(

@@ -120,6 +120,17 @@ class Leaf:
             0,
         )
 
+    def __reduce__(self) -> Any:
+        """The leaf of that name in the step of that number, of a reader."""
+        from ckptree.selector import on_branch
+
+        source = self._source
+        if source.owner is None:
+            raise TypeError(f"{self!r} cannot be pickled: pickle its value")
+        info = source.step.info()
+        step = on_branch(info["branch"], info["step"])
+        return _of_store, (source.owner, step, self._name)
+
     @property
     def _info(self) -> _engine.LeafInfo:
         if not hasattr(self, "_made"):
@@ -557,3 +568,7 @@ def small_values(
     except (Error, ImportError, ValueError):
         return {}
     return {leaf.name: value for leaf, value in zip(small, read)}
+
+
+def _of_store(store: Any, step: str, name: str) -> Any:
+    return store[step][name]

@@ -47,6 +47,32 @@ def test_readers_pickle_by_their_path(run):
         assert pool.apply(read_elsewhere, (pickled,)) == (3, [3.0] * 3)
 
 
+def test_leaves_of_readers_pickle_by_their_names(run):
+    with pytest.raises(TypeError, match="one process writes"):
+        pickle.dumps(run[1]["lr"])
+    run.fork(2, "b")
+    run.save(3, state_of(7), branch="b").result()
+    with ckptree.open(run.path) as reader:
+        leaves = [reader["b/latest"]["params/w"], *reader[1].values()]
+        again = pickle.loads(pickle.dumps(leaves))
+        assert [leaf.name for leaf in again] == ["params/w", "lr", "params/w"]
+        assert again[0].numpy().tolist() == [7.0] * 3
+        assert again[2].numpy().tolist() == [1.0] * 3
+        del again
+
+
+def test_with_takes_nothing_that_was_closed(tmp_path):
+    store = ckptree.Store(tmp_path / "s")
+    store.save(1, state_of(1))
+    reader = ckptree.open(tmp_path / "s")
+    manager = ckptree.CheckpointManager(tmp_path / "m")
+    for opened in (store, reader, manager):
+        opened.close()
+        with pytest.raises(ckptree.StateError, match="closed: open it again"):
+            with opened:
+                raise AssertionError("it was entered")
+
+
 @pytest.mark.parametrize(
     "text", ["latest(3) | every(1h)", "best(loss, min, 2) & healthy", "all"]
 )
