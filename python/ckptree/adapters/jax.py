@@ -387,11 +387,12 @@ def _check_dtypes(requests: Sequence[Request]) -> None:
             continue
         checked.add(name)
         wanted = dtypes.by_name(name)
-        if jax.dtypes.canonicalize_dtype(wanted) != wanted:
+        smaller = jax.dtypes.canonicalize_dtype(wanted)
+        if smaller != wanted:
             raise ValueError(
                 f"{request.info.name}: JAX makes {name} smaller unless "
                 "jax_enable_x64 is set: set it, or restore with cast=True and "
-                "a template"
+                f"a template of a smaller type, as {smaller}"
             )
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable
 from flax import config, errors
 
 import ckptree
-from ckptree.errors import AlreadyExistsError
+from ckptree.errors import AlreadyExistsError, StateError
 from ckptree.flax import directory
 from ckptree.flax.params import convert_pre_linen
 from ckptree.flax.restoring import args_of
@@ -71,6 +71,13 @@ class InvalidCheckpointError(errors.InvalidCheckpointError, ValueError):  # type
     Traceback (most recent call last):
     ckptree.flax.checkpoints.InvalidCheckpointError: ...
     """
+
+    def __init__(self, path: str, step: int) -> None:
+        super().__init__(path, step)
+        # The page that Flax links has its own name of it.
+        anchor = f"{type(self).__module__}.{type(self).__name__}"
+        own = "flax.errors.InvalidCheckpointError"
+        self.args = (str(self).replace(f"#{anchor}", f"#{own}"),)
 
 
 class AsyncManager:
@@ -160,13 +167,19 @@ def save_checkpoint(
     except AlreadyExistsError:
         store.close()
         raise InvalidCheckpointError(name, number) from None
+    except StateError as error:
+        store.close()
+        raise _advised(error) from None
     except BaseException:
         store.close()
         raise
 
     def finish() -> None:
         with store:
-            handle.result()
+            try:
+                handle.result()
+            except StateError as error:
+                raise _advised(error) from None
 
     if isinstance(orbax_checkpointer, AsyncCheckpointer):
         orbax_checkpointer.follow(handle, finish)
@@ -176,6 +189,16 @@ def save_checkpoint(
     else:
         finish()
     return name
+
+
+def _advised(error: StateError) -> StateError:
+    """With what a caller of this module can do about later steps."""
+    said, engine, _ = str(error).partition(": to go on from an older step")
+    if not engine:
+        return error
+    return StateError(
+        f"{said}: overwrite=True goes on from there, and deletes those after it"
+    )
 
 
 def _wait(orbax_checkpointer: Any) -> None:

@@ -162,6 +162,8 @@ class Like(Restoring):
         # leaves of the step that have none.
         self.claimed: set[str] = set()
         self.unexpected: list[str] = []
+        # Nodes of the template that are of another kind in the step.
+        self.of_other_kinds: set[str] = set()
         # Whose arrays those of NumPy become, where a sharding is given.
         self.placing = "numpy"
         self.places: Places | None = None
@@ -361,6 +363,7 @@ class Like(Restoring):
                 self.differ(name, "missing", shown_node(kind), "")
         elif found != kind or self._other_parts(name):
             tag = self.tags.get(name)
+            self.of_other_kinds.add(name)
             self.differ(
                 name,
                 "kind",
@@ -404,8 +407,10 @@ class Like(Restoring):
     def hint(self) -> str:
         many = len(self.differences) > MAX_SHOWN
         missing = [d for d in self.differences if isinstance(d, str)]
+        # No name helps below what is another container: that differs, too.
+        named = [name for name in missing if not self._is_below_others(name)]
         if many:
-            found = moved(missing, self.unexpected)
+            found = moved(named, self.unexpected)
             if found:
                 return found
         if missing:
@@ -415,9 +420,18 @@ class Like(Restoring):
             for i, name in enumerate(self.differences[:MAX_SHOWN]):
                 if isinstance(name, str):
                     expected = str(self.leaves[name])
-                    hint = closest.hint(name, expected)
+                    hint = ""
+                    if not self._is_below_others(name):
+                        hint = closest.hint(name, expected)
                     self.differences[i] = (name, "missing", expected, "", hint)
         return ""
+
+    def _is_below_others(self, name: str) -> bool:
+        parents = name.split("/")[:-1] if self.of_other_kinds else []
+        return any(
+            "/".join(parents[: i + 1]) in self.of_other_kinds
+            for i in range(len(parents))
+        )
 
     def remedy(self) -> str:
         """Where the step has all that the template asks for, and more."""

@@ -45,10 +45,15 @@ def read(path: pathlib.Path, *, whole: bool = False) -> Any:
     them is in memory before it is used. `whole`: all of it is read before, and
     compared with the CRC-32 that PyTorch wrote with it.
 
-    UnsupportedError: loading it would execute code; all names that it asks for
-    are told; or a tensor of few bytes would take many. CorruptionError: the
-    file is cut, or its sizes are not right.
+    UnsupportedError: it is a program, or loading it would execute code; all
+    names that it asks for are told; or a tensor of few bytes would take many.
+    CorruptionError: the file is cut, or its sizes are not right.
     """
+    if _is_program(path):
+        raise UnsupportedError(
+            f"{path} is a TorchScript program, as torch.jit.save() writes it: "
+            "save the state_dict() of torch.jit.load() of it"
+        )
     try:
         with open(path, "rb") as file:
             _torch_records.check(file, whole=whole)
@@ -94,6 +99,15 @@ def read(path: pathlib.Path, *, whole: bool = False) -> Any:
             "most for a file as small as it is"
         )
     return state
+
+
+def _is_program(path: pathlib.Path) -> bool:
+    with contextlib.suppress(Exception), zipfile.ZipFile(path) as file:
+        names = [name.partition("/")[2] for name in file.namelist()]
+        return "constants.pkl" in names and any(
+            name.startswith("code/") for name in names
+        )
+    return False
 
 
 _MOST_PLACES = 1_000_000
