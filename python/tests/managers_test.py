@@ -299,7 +299,7 @@ def test_a_manager_whose_save_failed_is_closed_by_a_close_that_says_so(path):
     for _ in range(20):  # Until the pin came before the commit.
         manager = CheckpointManager(path)
         manager.save(1, BIG, overwrite=True)
-        store.pin(1)
+        store._engine.pin("1")  # store.pin() waits for the save.
         try:
             manager.close()
         except ckptree.StateError as error:
