@@ -77,19 +77,16 @@ absl::StatusOr<std::vector<std::string>> CopyAllStaged(
 // are those of leaf records, in their order.
 absl::Status CheckEnds(const Instance& instance,
                        const std::vector<StagedSegment>& segments,
-                       const std::vector<std::string>& copies,
-                       KeptReads* reads) {
+                       const std::vector<std::string>& copies) {
   auto copy = copies.begin();
   for (const StagedSegment& segment : segments) {
     std::vector<std::string> paths = {segment.path};
     if (segment.space == schema::Space::kLeaves) paths.push_back(*copy++);
     for (const std::string& path : paths) {
-      const absl::StatusOr<KeptReads::Ends> ends =
-          reads->ReadEnds(instance.env(), path);
-      // Whoever fetches a table does not know them.
-      const bool known = !segment.first_key.empty();
-      if (ends.ok() && (!known || (ends->first_key == segment.first_key &&
-                                   ends->last_key == segment.last_key))) {
+      const absl::StatusOr<TableEnds> ends =
+          ReadTableEnds(instance.env(), path);
+      if (ends.ok() && ends->first_key == segment.first_key &&
+          ends->last_key == segment.last_key) {
         continue;
       }
       // Not kDataLoss: nothing that was committed is damaged.
@@ -188,8 +185,8 @@ absl::Status Database::Adopt(const std::vector<StagedSegment>& segments) {
     if (status.ok()) status = SyncDirectory(impl.writer_options, folder);
   }
   if (status.ok()) {
-    KeptReads reads;
-    status = CheckEnds(*instance, segments, copies.external_files, &reads);
+    const KeptReads reads;
+    status = CheckEnds(*instance, segments, copies.external_files);
     if (status.ok()) {
       status =
           ToStatus(instance->db()->IngestExternalFiles(arguments),
@@ -384,8 +381,8 @@ absl::Status Database::MendLeafCopies() {
     if (absl::IsDataLoss(written)) continue;
     CKPTREE_RETURN_IF_ERROR(written);
     CKPTREE_RETURN_IF_ERROR(SyncDirectory(impl.writer_options, folder));
-    KeptReads reads;
-    CKPTREE_RETURN_IF_ERROR(reads.ReadEnds(instance->env(), path).status());
+    const KeptReads reads;
+    CKPTREE_RETURN_IF_ERROR(ReadTableEnds(instance->env(), path).status());
     CKPTREE_RETURN_IF_ERROR(
         ToStatus(instance->db()->IngestExternalFile(instance->leaf_copies(),
                                                     {path}, AdoptOptions()),

@@ -121,7 +121,7 @@ class FreshIndex {
     const rocksdb::ColumnFamilyDescriptor& family = families_[handles_.size()];
     rocksdb::ColumnFamilyHandle* handle = nullptr;
     rocksdb::Status status;
-    KeptReads reads;
+    const KeptReads reads;
     if (names.empty()) {
       status = db_->CreateColumnFamily(family.options, family.name, &handle);
     } else {
@@ -136,7 +136,7 @@ class FreshIndex {
         table.level = kBottomLevel;
         tables.files.push_back(std::move(table));
         CKPTREE_RETURN_IF_ERROR(
-            reads.ReadEnds(env_.get(), Join(folder, name)).status());
+            ReadTableEnds(env_.get(), Join(folder, name)).status());
       }
       status = db_->CreateColumnFamilyWithImport(family.options, family.name,
                                                  options, tables, &handle);

@@ -12,6 +12,7 @@
 #include "rocksdb/iterator.h"
 #include "rocksdb/options.h"
 #include "rocksdb/sst_file_reader.h"
+#include "rocksdb/table_properties.h"
 #include "schema/spaces.h"
 
 namespace ckptree::kv {
@@ -20,6 +21,34 @@ namespace {
 thread_local KeptReads* current = nullptr;
 
 }  // namespace
+
+absl::StatusOr<TableEnds> ReadTableEnds(rocksdb::Env* env,
+                                        const std::string& path) {
+  rocksdb::SstFileReader reader(
+      FileOptionsOf(schema::Space::kLeaves, env, /*map=*/false));
+  CKPTREE_RETURN_IF_ERROR(ToStatus(reader.Open(path), path));
+  const auto properties = reader.GetTableProperties();
+  if (properties == nullptr) {
+    return absl::DataLossError(
+        absl::StrFormat("the properties of %s cannot be read", path));
+  }
+  rocksdb::ReadOptions read;
+  read.fill_cache = false;
+  const std::unique_ptr<rocksdb::Iterator> at(reader.NewIterator(read));
+  const auto key = [&]() -> absl::StatusOr<std::string> {
+    CKPTREE_RETURN_IF_ERROR(ToStatus(at->status(), path));
+    if (at->Valid()) return at->key().ToString();
+    return absl::DataLossError(absl::StrFormat("%s has no record", path));
+  };
+  TableEnds ends;
+  ends.family = properties->column_family_name;
+  at->SeekToFirst();
+  CKPTREE_ASSIGN_OR_RETURN(ends.first_key, key());
+  ends.first_value = at->value().ToString();
+  at->SeekToLast();
+  CKPTREE_ASSIGN_OR_RETURN(ends.last_key, key());
+  return ends;
+}
 
 // Also used by RocksDB on other threads, and when the reads are kept no more.
 class KeptReads::File : public rocksdb::FSRandomAccessFileOwnerWrapper {
@@ -71,31 +100,6 @@ std::unique_ptr<rocksdb::FSRandomAccessFile> KeptReads::Keeping(
     std::unique_ptr<rocksdb::FSRandomAccessFile> file,
     const std::string& path) {
   return std::make_unique<File>(std::move(file), path);
-}
-
-absl::StatusOr<KeptReads::Ends> KeptReads::ReadEnds(rocksdb::Env* env,
-                                                    const std::string& path) {
-  rocksdb::SstFileReader reader(
-      FileOptionsOf(schema::Space::kLeaves, env, /*map=*/false));
-  CKPTREE_RETURN_IF_ERROR(ToStatus(reader.Open(path), path));
-  if (reader.GetTableProperties() == nullptr) {
-    return absl::DataLossError(
-        absl::StrFormat("the properties of %s cannot be read", path));
-  }
-  rocksdb::ReadOptions read;
-  read.fill_cache = false;
-  const std::unique_ptr<rocksdb::Iterator> at(reader.NewIterator(read));
-  const auto key = [&]() -> absl::StatusOr<std::string> {
-    CKPTREE_RETURN_IF_ERROR(ToStatus(at->status(), path));
-    if (at->Valid()) return at->key().ToString();
-    return absl::DataLossError(absl::StrFormat("%s has no record", path));
-  };
-  Ends ends;
-  at->SeekToFirst();
-  CKPTREE_ASSIGN_OR_RETURN(ends.first_key, key());
-  at->SeekToLast();
-  CKPTREE_ASSIGN_OR_RETURN(ends.last_key, key());
-  return ends;
 }
 
 bool KeptReads::Find(const std::string& path, std::uint64_t offset,

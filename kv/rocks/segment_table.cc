@@ -13,15 +13,11 @@
 #include "kv/files/file_system_of.h"
 #include "kv/files/status.h"
 #include "kv/rocks/guard.h"
-#include "kv/rocks/rocksdb_options.h"
+#include "kv/rocks/kept_reads.h"
 #include "kv/rocks/segment_layout.h"
 #include "kv/segment_writer.h"
 #include "rocksdb/env.h"
 #include "rocksdb/file_system.h"
-#include "rocksdb/iterator.h"
-#include "rocksdb/options.h"
-#include "rocksdb/sst_file_reader.h"
-#include "rocksdb/table_properties.h"
 
 namespace ckptree::kv {
 namespace {
@@ -75,38 +71,23 @@ absl::Status SegmentTable::OpenWithRocksDB(const Options& options,
                                            SegmentSpaceFn space_of) {
   const std::unique_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(
       FileSystemOf(Guarded(options, Guard::kReader, nullptr)));
-  rocksdb::SstFileReader reader(
-      FileOptionsOf(Space::kLeaves, env.get(), /*map=*/false));
-  CKPTREE_RETURN_IF_ERROR(ToStatus(reader.Open(path_), path_));
-  const auto properties = reader.GetTableProperties();
-  if (properties == nullptr) {
-    return absl::DataLossError(
-        absl::StrFormat("%s: its properties cannot be read", path_));
-  }
-  const std::string& family = properties->column_family_name;
-  rocksdb::ReadOptions read;
-  read.fill_cache = false;
-  const std::unique_ptr<rocksdb::Iterator> ends(reader.NewIterator(read));
-  ends->SeekToFirst();
-  CKPTREE_RETURN_IF_ERROR(ToStatus(ends->status(), path_));
-  if (!ends->Valid()) return absl::DataLossError("an empty table");
-  first_key_ = ends->key().ToString();
+  CKPTREE_ASSIGN_OR_RETURN(TableEnds ends, ReadTableEnds(env.get(), path_));
+  first_key_ = std::move(ends.first_key);
+  last_key_ = std::move(ends.last_key);
   bool known = false;
   for (int i = 0; i < schema::kSpaceCount; ++i) {
-    if (schema::kSpaceNames[static_cast<std::size_t>(i)] != family) continue;
+    if (schema::kSpaceNames[static_cast<std::size_t>(i)] != ends.family) {
+      continue;
+    }
     space_ = static_cast<Space>(i);
     known = true;
   }
   // A SegmentWriter does not know the family that its file will be in.
-  if (const auto space = space_of(ends->value().ToStringView());
+  if (const auto space = space_of(ends.first_value);
       !known && space.has_value()) {
     space_ = *space;
     known = true;
   }
-  ends->SeekToLast();
-  CKPTREE_RETURN_IF_ERROR(ToStatus(ends->status(), path_));
-  if (!ends->Valid()) return absl::DataLossError("no last key");
-  last_key_ = ends->key().ToString();
   return known ? absl::OkStatus() : absl::DataLossError("no known space");
 }
 

@@ -300,18 +300,12 @@ class Doctor {
                           CountText(stale, "file", "files")),
           "the next program that writes to the store removes them");
     }
-    for (fs::directory_iterator it(directory_, error), end; !error && it != end;
-         it.increment(error)) {
-      const std::string name = it->path().filename().string();
-      if (!name.starts_with("db.damaged-")) continue;
+    for (const std::string& name : NamesIn(directory_, "db.damaged-")) {
       Add("leftovers", Level::kNote,
           absl::StrFormat("%s is an index that was replaced", Escape(name)),
           "remove it when nobody wants to look at it");
     }
-    for (fs::directory_iterator it(directory_ + "/db", error), end;
-         !error && it != end; it.increment(error)) {
-      const std::string name = it->path().filename().string();
-      if (!name.starts_with("unreadable-")) continue;
+    for (const std::string& name : NamesIn(directory_ + "/db", "unreadable-")) {
       Add("leftovers", Level::kProblem,
           absl::StrFormat("db/%s is a table that the disk could not give",
                           Escape(name)),
@@ -332,6 +326,19 @@ class Doctor {
           AdviceOnLeftover(end));
     }
     if (found_.size() == before) Add("leftovers", Level::kGood, "none");
+  }
+
+  // Those in `folder` that begin so.
+  static std::vector<std::string> NamesIn(const std::string& folder,
+                                          std::string_view begin) {
+    std::vector<std::string> names;
+    std::error_code error;
+    for (fs::directory_iterator it(folder, error), end; !error && it != end;
+         it.increment(error)) {
+      std::string name = it->path().filename().string();
+      if (name.starts_with(begin)) names.push_back(std::move(name));
+    }
+    return names;
   }
 
   // `path`, and those with a number behind it, in the order of these.
