@@ -16,6 +16,7 @@
 #include "core/engine/request_execution.h"
 #include "core/policy/policy_thread.h"
 #include "core/process/clock.h"
+#include "core/process/close_at_exit.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
 #include "core/process/processors.h"
@@ -67,6 +68,12 @@ Engine::Engine(std::string directory, StoreOptions options)
 }
 
 Engine::~Engine() {
+  NeedNotCloseAtExit(this);
+  CloseAndLog();
+}
+
+void Engine::CloseAndLog() {
+  if (forked()) return;
   if (absl::Status status = Close(); !status.ok()) {
     logger_.Log(LogSeverity::kError, "close", status);
   }
@@ -247,6 +254,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenSalvaged(
 absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
                            const kv::Options& kv_options) {
   database_ = std::move(database);
+  CloseAtExit(this, [this] { CloseAndLog(); });
   far_rows_->Begin(database_.get(), store_.uuid);
   kv_options_ = kv_options;
   // A reader saves nothing.

@@ -147,6 +147,8 @@ class Engine {
   void SetPatience(absl::Duration patience) { patience_ = patience; }
   absl::Status Refresh();
   absl::Status Close();
+  // Nothing in a process that was forked off. A failure is logged.
+  void CloseAndLog();
 
   // Of a reader of a directory, and not of the cache of an address.
   bool takes_leases() const { return takes_leases_ && address_.empty(); }

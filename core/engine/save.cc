@@ -51,34 +51,43 @@ absl::Status NoSave() {
   return absl::FailedPreconditionError("this handle is of no save");
 }
 
+// In a forked child a save has neither threads nor an end.
+bool IsOver(const std::shared_ptr<Save>& save) {
+  return save == nullptr || !save->mark.Holds();
+}
+
+absl::Status Over(const std::shared_ptr<Save>& save) {
+  return save == nullptr ? NoSave() : save->mark.Check();
+}
+
 }  // namespace
 
 absl::Status SaveHandle::WaitStaged(absl::Duration timeout) {
-  return save_ == nullptr ? NoSave() : save_->WaitStaged(timeout);
+  return IsOver(save_) ? Over(save_) : save_->WaitStaged(timeout);
 }
 
 bool SaveHandle::WaitStagedOrDone(absl::Duration timeout) const {
-  return save_ == nullptr || save_->WaitStagedOrDone(timeout);
+  return IsOver(save_) || save_->WaitStagedOrDone(timeout);
 }
 
 void SaveHandle::WaitCopied() {
-  if (save_ != nullptr) save_->WaitCopied();
+  if (!IsOver(save_)) save_->WaitCopied();
 }
 
 absl::Status SaveHandle::WaitCommitted(absl::Duration timeout) {
-  return save_ == nullptr ? NoSave() : save_->WaitCommitted(timeout);
+  return IsOver(save_) ? Over(save_) : save_->WaitCommitted(timeout);
 }
 
-bool SaveHandle::Staged() const { return save_ == nullptr || save_->Staged(); }
+bool SaveHandle::Staged() const { return IsOver(save_) || save_->Staged(); }
 
-bool SaveHandle::Done() const { return save_ == nullptr || save_->Done(); }
+bool SaveHandle::Done() const { return IsOver(save_) || save_->Done(); }
 
 void SaveHandle::OnCommitted(
     std::function<void(const absl::Status&)> callback) {
   if (callback == nullptr) return;
-  if (save_ == nullptr) {
+  if (IsOver(save_)) {
     internal::GuardedCall("OnCommitted", [&] {
-      callback(NoSave());
+      callback(Over(save_));
     }).IgnoreError();
   } else {
     save_->OnCommitted(std::move(callback));
@@ -87,7 +96,7 @@ void SaveHandle::OnCommitted(
 
 void SaveHandle::OnDone(std::function<void()> callback) {
   if (callback == nullptr) return;
-  if (save_ == nullptr) {
+  if (IsOver(save_)) {
     internal::GuardedCall("OnDone", callback).IgnoreError();
   } else {
     save_->OnDone(std::move(callback));
@@ -95,11 +104,11 @@ void SaveHandle::OnDone(std::function<void()> callback) {
 }
 
 void SaveHandle::Cancel() {
-  if (save_ != nullptr) save_->Cancel();
+  if (!IsOver(save_)) save_->Cancel();
 }
 
 ckptree::Progress SaveHandle::Progress() const {
-  return save_ == nullptr ? ckptree::Progress() : save_->Progress();
+  return IsOver(save_) ? ckptree::Progress() : save_->Progress();
 }
 
 std::int64_t SaveHandle::step() const {
@@ -107,11 +116,12 @@ std::int64_t SaveHandle::step() const {
 }
 
 std::uint64_t SaveHandle::version() const {
-  return save_ == nullptr ? 0 : save_->version();
+  return IsOver(save_) ? 0 : save_->version();
 }
 
 absl::Status SaveHandle::PolicyProblem() const {
-  return save_ == nullptr ? absl::OkStatus() : save_->PolicyProblem();
+  if (save_ == nullptr) return absl::OkStatus();
+  return IsOver(save_) ? Over(save_) : save_->PolicyProblem();
 }
 
 // ---- StepBuilder ----

@@ -387,6 +387,8 @@ StoreInfo Store::Info() const {
   info.created = absl::FromUnixNanos(record.created_ns);
   info.created_by = record.created_by;
   info.read_only = engine()->options().read_only;
+  // A forked child has its locks as they were, and nobody to give them up.
+  if (engine()->forked()) return info;
   info.warnings = engine()->warnings();
   const std::vector<std::string>& notes = engine()->notes();
   info.warnings.insert(info.warnings.end(), notes.begin(), notes.end());

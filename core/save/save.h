@@ -24,6 +24,7 @@
 #include "core/process/thread_limit.h"
 #include "core/save/part_writer.h"
 #include "core/save/staged_content.h"
+#include "kv/process_mark.h"
 
 namespace ckptree::schema {
 struct RankPlan;
@@ -82,6 +83,8 @@ class Save {
   Gather gather;
   std::uint32_t world = 1;   // How many processes.
   std::string rank_options;  // Of the plan.
+
+  const kv::ProcessMark mark;
 
   // A manager tells of its failure: no call of the store needs to.
   std::atomic<bool> is_of_manager{false};

@@ -282,9 +282,12 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
         standing, LookAtStanding(reader_options, directory, Role::kReadOnly,
                                  /*beside_writer=*/false));
     if (standing.index == nullptr) {
-      return absl::InternalError(
-          absl::StrFormat("the index was made anew and cannot be opened: %s",
-                          standing.problem));
+      return absl::UnknownError(absl::StrFormat(
+          "the index of %s was made anew, and is damaged again when it is "
+          "read: "
+          "%s. The disk, its cable or the memory of this machine may fail: try "
+          "again, or on another machine",
+          directory, standing.problem));
     }
     standing.damage = damage;
   }

@@ -132,7 +132,8 @@ class FreshIndex {
       for (const std::string& name : names) {
         rocksdb::LiveFileMetaData table;
         table.db_path = folder;
-        table.name = "/" + name;
+        // Behind a slash of RocksDB's own: the path that KeptReads knows.
+        table.name = name;
         table.level = kBottomLevel;
         tables.files.push_back(std::move(table));
         CKPTREE_RETURN_IF_ERROR(
@@ -237,6 +238,7 @@ class Rebuilder {
       if (bytes.ok() && *bytes == 0) continue;  // Of a crash.
       absl::StatusOr<SegmentTable> table =
           SegmentTable::Open(source_.options, path, source_.space_of);
+      if (IsUnsteady(table.status())) return table.status();
       if (!table.ok()) {
         report_.unread.push_back(
             absl::StrFormat("the table cannot be read: %s",
@@ -332,7 +334,7 @@ class Rebuilder {
     auto found = wanted_.find(record.key);
     // What it is called may be damaged, or how long it is.
     if (found == wanted_.end() && record.proven) return absl::OkStatus();
-    const std::string block = table.Read(record);
+    CKPTREE_ASSIGN_OR_RETURN(const std::string block, table.Read(record));
     if (found != wanted_.end() && block.size() == found->second.length) {
       damaged_[record.key] = block;
     }

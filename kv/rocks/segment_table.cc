@@ -3,6 +3,7 @@
 #include "kv/rocks/segment_table.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -59,10 +60,17 @@ absl::StatusOr<SegmentTable> SegmentTable::Open(const Options& options,
   table.options_ = options;
   CKPTREE_ASSIGN_OR_RETURN(table.bytes_, FileSize(options, path));
   table.damage_ = table.OpenWithRocksDB(options, space_of);
+  // A read may have failed that does not fail again.
+  if (!table.damage_.ok()) {
+    table.damage_ = table.OpenWithRocksDB(options, space_of);
+  }
   if (!table.damage_.ok()) {
     const absl::Status found = table.Recognise(space_of);
     // Where nothing could be read nothing is known to be damaged.
-    if (!found.ok()) return IsUnreadable(table.damage_) ? table.damage_ : found;
+    if (!found.ok()) {
+      return IsUnreadable(table.damage_) && !IsUnsteady(found) ? table.damage_
+                                                               : found;
+    }
   }
   return table;
 }
@@ -94,10 +102,12 @@ absl::Status SegmentTable::OpenWithRocksDB(const Options& options,
 absl::Status SegmentTable::Recognise(SegmentSpaceFn space_of) {
   CKPTREE_RETURN_IF_ERROR(OpenFile());
   std::vector<FoundRecord> found = FindRecords(file_.get(), bytes_, ScanHow());
+  CKPTREE_RETURN_IF_ERROR(Steady());
   std::optional<Space> space;
   for (const FoundRecord& record : found) {
     if (record.size > kMostAsked) continue;
-    space = space_of(Read(record));
+    CKPTREE_ASSIGN_OR_RETURN(const std::string value, Read(record));
+    space = space_of(value);
     if (space.has_value()) break;
   }
   if (!space.has_value()) {
@@ -139,8 +149,13 @@ absl::Status SegmentTable::OpenFile() {
       ToStatus(FileSystemOf(options_)->NewRandomAccessFile(
                    path_, rocksdb::FileOptions(), &file, nullptr),
                path_));
-  file_ = std::move(file);
+  unsteady_ = std::make_shared<std::atomic<bool>>(false);
+  file_ = ReadSteadily(std::move(file), path_, unsteady_);
   return absl::OkStatus();
+}
+
+absl::Status SegmentTable::Steady() const {
+  return unsteady_->load() ? UnsteadyError(path_) : absl::OkStatus();
 }
 
 absl::StatusOr<const std::vector<FoundRecord>*> SegmentTable::Records() {
@@ -149,14 +164,18 @@ absl::StatusOr<const std::vector<FoundRecord>*> SegmentTable::Records() {
     ScanHow how;
     how.one_record = space_ == Space::kChunks;
     std::vector<FoundRecord> found = FindRecords(file_.get(), bytes_, how);
+    CKPTREE_RETURN_IF_ERROR(Steady());
     if (IsSegment(space_)) found = Ascending(std::move(found));
     records_ = std::move(found);
   }
   return &*records_;
 }
 
-std::string SegmentTable::Read(const FoundRecord& record) const {
-  return ReadFound(file_.get(), record);
+absl::StatusOr<std::string> SegmentTable::Read(
+    const FoundRecord& record) const {
+  std::string value = ReadFound(file_.get(), record);
+  CKPTREE_RETURN_IF_ERROR(Steady());
+  return value;
 }
 
 void SegmentTable::Forget() {
@@ -194,7 +213,7 @@ absl::Status WriteTogether(const Options& options,
     if (!first && (record->key == before || IsGap(record->key, before))) {
       continue;
     }
-    const std::string value = table->Read(*record);
+    CKPTREE_ASSIGN_OR_RETURN(const std::string value, table->Read(*record));
     CKPTREE_RETURN_IF_ERROR(space == Space::kChunks && !first
                                 ? writer->AddAligned(record->key, value)
                                 : writer->Add(record->key, value));

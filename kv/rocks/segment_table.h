@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "kv/options.h"
 #include "kv/rocks/record_scan.h"
+#include "kv/rocks/steady_file.h"
 #include "kv/salvage.h"
 #include "schema/spaces.h"
 
@@ -34,15 +35,17 @@ class SegmentTable {
   const std::string& first_key() const { return first_key_; }
   const std::string& last_key() const { return last_key_; }
 
-  // OK where RocksDB can open it and read its first and last key: it can be
-  // taken in as it is. What is between is not looked at.
+  // OK where RocksDB can open it and read its first and last key, if not at
+  // once then a second time: it can be taken in as it is. What is between is
+  // not looked at.
   const absl::Status& damage() const { return damage_; }
 
   // All that are found in it; of segments those whose keys ascend. The first
   // call reads the whole file, which then stays open until Forget().
   absl::StatusOr<const std::vector<FoundRecord>*> Records();
-  // REQUIRES: a record of Records(), before Forget().
-  std::string Read(const FoundRecord& record) const;
+  // REQUIRES: a record of Records(), before Forget(). IsUnsteady(), of both:
+  // each read of the file gave other bytes.
+  absl::StatusOr<std::string> Read(const FoundRecord& record) const;
 
   // Closes the file and forgets its records.
   void Forget();
@@ -51,6 +54,8 @@ class SegmentTable {
   absl::Status OpenWithRocksDB(const Options& options, SegmentSpaceFn space_of);
   absl::Status Recognise(SegmentSpaceFn space_of);
   absl::Status OpenFile();
+  // An error where what was read of the open file is not to be used.
+  absl::Status Steady() const;
 
   Options options_;
   std::string path_;
@@ -59,6 +64,7 @@ class SegmentTable {
   std::string last_key_;
   absl::Status damage_;
   std::shared_ptr<rocksdb::FSRandomAccessFile> file_;
+  Unsteady unsteady_;  // Of the file.
   std::uint64_t bytes_ = 0;
   std::optional<std::vector<FoundRecord>> records_;
 };

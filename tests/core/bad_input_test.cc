@@ -89,6 +89,11 @@ TEST_F(BadInputTest, PathsThatClash) {
           [](StepBuilder& step) { step.PutInt("a/x", 1).PutInt("a/x/y", 2); }),
       StatusIs(kInvalid, AllOf(HasSubstr("a/x/y"), HasSubstr("below a/x"))));
   EXPECT_THAT(Mistake([](StepBuilder& step) {
+                step.PutNode("a/x", EntryKind::kNone).PutInt("a/x/y", 1);
+              }),
+              StatusIs(kInvalid, AllOf(HasSubstr("a/x/y"),
+                                       HasSubstr("below a/x, which is None"))));
+  EXPECT_THAT(Mistake([](StepBuilder& step) {
                 step.PutNode("a/x", EntryKind::kNone).PutInt("a/x", 2);
               }),
               StatusIs(kInvalid, HasSubstr("a/x")));

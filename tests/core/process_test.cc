@@ -20,9 +20,11 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/fixture.h"
+#include "tests/core/waiting_tensor.h"
 #include "tests/testutil/sanitizer.h"
 
 namespace ckptree::testing {
@@ -167,6 +169,38 @@ TEST_F(ProcessTest, AForkedChildMayReadAndNotWrite) {
         0)
         << parent;
   }
+}
+
+// The save has no end there: each wait says so at once.
+TEST_F(ProcessTest, AForkedChildDoesNotWaitForASaveOfItsParent) {
+  EXPECT_EQ(InHelper([&] {
+              absl::StatusOr<Store> store = Store::Open(path(), Options());
+              if (!store.ok()) return 1;
+              absl::Notification set;
+              StepBuilder builder = store->Begin(1);
+              builder.Put("w", WaitingFor(set));
+              SaveHandle handle = std::move(builder).Submit();
+              const int child = Ended(Fork([&] {
+                if (!absl::IsFailedPrecondition(handle.WaitCommitted()))
+                  return 2;
+                if (!absl::IsFailedPrecondition(handle.WaitStaged())) return 3;
+                if (!handle.Done() || !handle.Staged()) return 4;
+                int called = 0;
+                handle.OnCommitted([&](const absl::Status& status) {
+                  called += absl::IsFailedPrecondition(status) ? 1 : 0;
+                });
+                handle.OnDone([&] { ++called; });
+                handle.Cancel();
+                if (called != 2) return 5;
+                return store->Info().directory.empty() ? 6 : 0;
+              }));
+              set.Notify();
+              if (child != 0) return child;
+              return handle.WaitCommitted(kLong).ok() && Save(*store, 2, small_)
+                         ? 0
+                         : 7;
+            }),
+            0);
 }
 
 TEST_F(ProcessTest, AChildForkedBeforeAnyStoreWasOpenedWrites) {

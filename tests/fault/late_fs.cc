@@ -64,18 +64,19 @@ class LateFile : public rocksdb::FSRandomAccessFileOwnerWrapper {
       *result = rocksdb::Slice(scratch, 0);
       return IOStatus::OK();
     }
-    bool flips = false;
-    if (IOStatus status = fs_->LookAtCount(path_, &flips); !status.ok()) {
+    std::optional<std::uint64_t> flip;
+    if (IOStatus status = fs_->LookAtCount(path_, &flip); !status.ok()) {
       return status;
     }
     IOStatus status = FSRandomAccessFileOwnerWrapper::Read(
         offset, std::min<std::uint64_t>(n, end - offset), options, result,
         scratch, debug);
-    if (flips && status.ok() && result->size() > 0) {
+    if (flip.has_value() && status.ok() && result->size() > 0) {
       if (result->data() != scratch) {
         std::copy_n(result->data(), result->size(), scratch);
       }
-      scratch[result->size() / 2] ^= 1;
+      const std::uint64_t bit = *flip % (8 * result->size());
+      scratch[bit / 8] ^= static_cast<char>(1 << bit % 8);
       *result = rocksdb::Slice(scratch, result->size());
     }
     return status;
@@ -187,15 +188,31 @@ void LateFs::FailRead(const std::string& part, int nth, bool flips) {
   flips_ = flips;
 }
 
-IOStatus LateFs::LookAtCount(const std::string& path, bool* flips) {
+void LateFs::FlipSome(const std::string& part, int percent,
+                      std::uint64_t seed) {
   const absl::MutexLock lock(&mu_);
-  if (counts_.empty() || path.find(counts_) == path.npos ||
-      --reads_left_ != 0) {
+  counts_ = percent > 0 ? part : "";
+  flip_percent_ = percent;
+  random_.seed(seed);
+}
+
+IOStatus LateFs::LookAtCount(const std::string& path,
+                             std::optional<std::uint64_t>* flip) {
+  const absl::MutexLock lock(&mu_);
+  if (counts_.empty() || path.find(counts_) == path.npos) {
     return IOStatus::OK();
   }
+  if (flip_percent_ > 0) {
+    const bool hit = random_() % 100 < static_cast<unsigned>(flip_percent_);
+    if (hit) *flip = random_();
+    hidden_ += hit ? 1 : 0;
+    return IOStatus::OK();
+  }
+  if (--reads_left_ != 0) return IOStatus::OK();
   ++hidden_;
-  *flips = flips_;
-  return flips_ ? IOStatus::OK() : IOStatus::IOError(path, "it is hidden");
+  if (!flips_) return IOStatus::IOError(path, "it is hidden");
+  *flip = random_();
+  return IOStatus::OK();
 }
 
 IOStatus LateFs::LookAtRead(const std::string& path, std::uint64_t inode) {

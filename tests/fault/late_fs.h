@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -49,6 +51,10 @@ class LateFs : public rocksdb::FileSystemWrapper {
   // The read at a place that is the `nth` from now on of files with `part` in
   // their path fails, or with `flips` gives a flipped bit; the others are well.
   void FailRead(const std::string& part, int nth, bool flips);
+  // From now on so many of a hundred reads at a place of files with `part` in
+  // their path give a flipped bit. `seed` says which and where; 0 percent:
+  // none.
+  void FlipSome(const std::string& part, int percent, std::uint64_t seed);
   // How many did.
   std::uint64_t hidden() const { return hidden_; }
 
@@ -132,7 +138,9 @@ class LateFs : public rocksdb::FileSystemWrapper {
   friend class LateFile;
   friend class LateSequentialFile;
   friend class HeldFile;
-  rocksdb::IOStatus LookAtCount(const std::string& path, bool* flips);
+  // `flip`: a bit to flip, modulo those that are read.
+  rocksdb::IOStatus LookAtCount(const std::string& path,
+                                std::optional<std::uint64_t>* flip);
   rocksdb::IOStatus LookAtRead(const std::string& path, std::uint64_t inode);
   rocksdb::IOStatus WaitForSync();
   // This client changed the name; with `writes`, it writes the file.
@@ -153,6 +161,8 @@ class LateFs : public rocksdb::FileSystemWrapper {
   std::string counts_ ABSL_GUARDED_BY(mu_);
   int reads_left_ ABSL_GUARDED_BY(mu_) = 0;
   bool flips_ ABSL_GUARDED_BY(mu_) = false;
+  int flip_percent_ ABSL_GUARDED_BY(mu_) = 0;
+  std::mt19937_64 random_ ABSL_GUARDED_BY(mu_);
   std::atomic<std::uint64_t> hidden_ = 0;
   bool holds_ ABSL_GUARDED_BY(mu_) = false;
   bool fails_ ABSL_GUARDED_BY(mu_) = false;

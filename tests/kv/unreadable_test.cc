@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <set>
@@ -218,10 +219,57 @@ TEST_P(UnreadableAdoptionTest, NothingIsAdoptedThatIsNotThere) {
   EXPECT_GE(refused, 6);
 }
 
+// The index is made anew while a read fails, whichever it is.
+TEST_P(UnreadableAdoptionTest, AnIndexIsMadeAnewOrTheOpenSaysWhyNot) {
+  int refused = 0;
+  int nth = 1;
+  for (bool fired = true; fired; ++nth) {
+    SCOPED_TRACE(nth);
+    MakeStore(/*closed=*/true);
+    for (const std::string& name : Files()) {
+      if (!name.starts_with("db/MANIFEST")) continue;
+      std::fstream file(Store() + "/" + name,
+                        std::ios::in | std::ios::out | std::ios::binary);
+      file << std::string(200, '\0');
+    }
+    const std::uint64_t before = disk_->hidden();
+    disk_->FailRead("/", nth, !GetParam());
+    refused += Open().ok() ? 0 : 1;
+    disk_->FailRead("", 0, false);
+    fired = disk_->hidden() > before;
+    ExpectReadsAndWrites();
+  }
+  EXPECT_GE(nth, 30);
+  EXPECT_GE(refused, 1);
+}
+
+class FlippedReadsTest : public UnreadableAdoptionTest {};
+
+// What is whole on the disk is still there when its reads are well again,
+// whatever was made of them.
+TEST_P(FlippedReadsTest, WhatTheDiskHasIsNotLost) {
+  int refused = 0;
+  for (const int percent : {100, 50, 20, 10, 3}) {
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      SCOPED_TRACE(percent * 100 + static_cast<int>(seed));
+      MakeStore(/*closed=*/true);
+      const std::uint64_t before = disk_->hidden();
+      disk_->FlipSome("/store/db", percent, seed);
+      refused += Open().ok() ? 0 : 1;
+      disk_->FlipSome("", 0, 0);
+      if (percent >= 20) EXPECT_GT(disk_->hidden(), before);
+      ExpectReadsAndWrites();
+      ASSERT_FALSE(HasFailure());
+    }
+  }
+  EXPECT_GE(refused, 6);
+}
+
 INSTANTIATE_TEST_SUITE_P(Fails, UnreadableAdoptionTest,
                          ::testing::Values(true));
 INSTANTIATE_TEST_SUITE_P(Flips, UnreadableAdoptionTest,
                          ::testing::Values(false));
+INSTANTIATE_TEST_SUITE_P(Flips, FlippedReadsTest, ::testing::Values(false));
 INSTANTIATE_TEST_SUITE_P(Opens, UnreadableTest, ::testing::Values(true));
 INSTANTIATE_TEST_SUITE_P(Reads, UnreadableTest, ::testing::Values(false));
 

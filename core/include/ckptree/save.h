@@ -49,7 +49,8 @@ enum class ItemType {
 // Thread-safe. Copies are handles of the same save. Dropping the last handle
 // neither waits nor cancels: the store finishes its saves. A failure that
 // nobody asked for is then returned by the next Store::Begin(), Store::Flush()
-// or Store::Close(), once.
+// or Store::Close(), once. In a forked child each wait is kFailedPrecondition
+// at once: the save goes on in the parent alone.
 class CKPTREE_EXPORT SaveHandle {
  public:
   // A handle of no save: every wait returns kFailedPrecondition.

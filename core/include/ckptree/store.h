@@ -206,7 +206,10 @@ class CKPTREE_EXPORT Store {
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
   // Waits for saves in flight, and logs failures that nobody asked for: Close()
-  // returns them. Steps, views and builders must be gone by then.
+  // returns them. Steps, views and builders must be gone by then. A store that
+  // is still open when the program ends by exit() or a return from main(), as a
+  // global or one that nobody deletes, is closed there; exit() must not be
+  // called in a callback.
   ~Store();
 
   // ---- saving ----

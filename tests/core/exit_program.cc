@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A program that ends while a store or manager that main() does not own is
+// open, with a save of step 2 in flight: exit_program WAY DIRECTORY.
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ckptree/ckptree.h"
+
+namespace {
+
+// Made before RocksDB's own statics, so destroyed after them.
+std::vector<std::uint8_t> weights;
+std::optional<ckptree::Store> global_store;
+std::optional<ckptree::CheckpointManager> global_manager;
+
+std::unique_ptr<ckptree::Store>& Singleton() {
+  static std::unique_ptr<ckptree::Store> store;
+  return store;
+}
+
+ckptree::Store Opened(const std::string& directory, bool read_only = false) {
+  auto store = ckptree::Store::Open(
+      directory,
+      {.create_if_missing = !read_only,
+       .read_only = read_only,
+       .log = [](ckptree::LogSeverity, std::string_view,
+                 std::string_view text) { std::cerr << text << "\n"; }});
+  if (!store.ok()) {
+    std::cerr << store.status() << "\n";
+    std::_Exit(3);
+  }
+  return *std::move(store);
+}
+
+ckptree::Tensor Weights() {
+  return {.dtype = ckptree::DType::kUint8,
+          .shape = {static_cast<std::int64_t>(weights.size())},
+          .data = weights.data()};
+}
+
+ckptree::SaveHandle Save(ckptree::Store& store, std::int64_t step) {
+  ckptree::StepBuilder builder = store.Begin(step);
+  builder.Put("w", Weights());
+  return std::move(builder).Commit();
+}
+
+int End(std::string_view way, const std::string& directory) {
+  if (way == "reader") {
+    global_store = Opened(directory, /*read_only=*/true);
+    return global_store->Steps().ok() ? 0 : 3;
+  }
+  if (way == "manager") {
+    auto manager = ckptree::CheckpointManager::Open(directory, {});
+    if (!manager.ok()) return 3;
+    global_manager = *std::move(manager);
+    const auto saved =
+        global_manager->Save(2, [](ckptree::StepBuilder& builder) {
+          builder.Put("w", Weights());
+          return absl::OkStatus();
+        });
+    if (!saved.ok() || !*saved) return 3;
+    return 0;
+  }
+  if (way == "closed") {
+    global_store = Opened(directory);
+    static_cast<void>(Save(*global_store, 2));
+    return global_store->Close().ok() ? 0 : 3;
+  }
+  ckptree::Store store = Opened(directory);
+  const auto handle = Save(store, 2);
+  if (way == "global") global_store = std::move(store);
+  if (way == "singleton") {
+    Singleton() = std::make_unique<ckptree::Store>(std::move(store));
+  }
+  if (way == "leaked") new ckptree::Store(std::move(store));
+  if (way == "local") {
+    static ckptree::Store local = std::move(store);
+  }
+  if (way == "thread") {
+    std::thread([] { std::exit(0); }).detach();
+    while (true) pause();
+  }
+  if (way == "forked") {
+    global_store = std::move(store);
+    if (fork() == 0) std::exit(0);  // Nothing there is its own.
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+  weights.resize(std::size_t{32} << 20);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    weights[i] = static_cast<std::uint8_t>((i * 2654435761U) >> 11);
+  }
+  Singleton();
+  return End(arguments[1], arguments[2]);
+}
