@@ -54,6 +54,12 @@ absl::Status CheckOptions(const StoreOptions& options) {
         absl::StrFormat("staging_idle is %s: 0 or more",
                         absl::FormatDuration(options.staging_idle)));
   }
+  if (options.coding.has_value() && *options.coding != Coding::kNone &&
+      *options.coding != Coding::kPlanes && *options.coding != Coding::kAuto) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("coding has the number %d, which is no Coding",
+                        static_cast<int>(*options.coding)));
+  }
   if (options.max_saves_in_flight < 1) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "max_saves_in_flight is %d: 1 or more", options.max_saves_in_flight));

@@ -121,12 +121,12 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
       return absl::InvalidArgumentError(
           absl::StrFormat("step %d: steps are not negative", step));
     }
-    // Nanoseconds in 64 bits tell no other times.
+    // Nanoseconds in 64 bits tell these years whole.
     if (options.time.has_value() &&
-        (*options.time <=
-             absl::FromUnixNanos(std::numeric_limits<std::int64_t>::min()) ||
+        (*options.time <
+             absl::FromCivil(absl::CivilYear(1678), absl::UTCTimeZone()) ||
          *options.time >=
-             absl::FromUnixNanos(std::numeric_limits<std::int64_t>::max()))) {
+             absl::FromCivil(absl::CivilYear(2262), absl::UTCTimeZone()))) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "step %d: its time is %s; the years 1678 to 2261 are possible", step,
           absl::FormatTime(*options.time, absl::UTCTimeZone())));

@@ -61,7 +61,14 @@ struct PreservationChecker {
     CKPTREE_RETURN_IF_ERROR(CheckInterval(r.interval));
     return CheckCount("closest", r.max_to_keep);
   }
-  absl::Status operator()(const EveryNSeconds&) const { return {}; }
+  absl::Status operator()(const EveryNSeconds& r) const {
+    if (r.interval >= absl::ZeroDuration() &&
+        r.interval < absl::InfiniteDuration()) {
+      return {};
+    }
+    return Wrong(absl::StrFormat("every %s: a time that ends, 0 or more",
+                                 absl::FormatDuration(r.interval)));
+  }
   absl::Status operator()(const LatestDuration& r) const {
     if (r.duration >= absl::ZeroDuration()) return {};
     return Wrong("within a negative time");
@@ -78,6 +85,12 @@ struct PreservationChecker {
           "best('%s') says not whether the smallest or the largest value is "
           "best: set its mode",
           r.metric));
+    }
+    if (*r.mode != BestMode::kMin && *r.mode != BestMode::kMax) {
+      return Wrong(
+          absl::StrFormat("best('%s') has a mode of number %d, which "
+                          "is neither kMin nor kMax",
+                          r.metric, static_cast<int>(*r.mode)));
     }
     return CheckCount("best", r.n);
   }

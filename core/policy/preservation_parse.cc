@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -232,7 +233,7 @@ class Parser {
                    {"TiB", std::uint64_t{1} << 40}}};
     for (const auto& [name, unit] : kUnits) {
       if (text.substr(digits) != name) continue;
-      if (number > (std::uint64_t{1} << 60) / unit) break;
+      if (number > std::numeric_limits<std::uint64_t>::max() / unit) break;
       return number * unit;
     }
     return Bad(absl::StrFormat("'%s' is no number of bytes, such as 20GB",

@@ -207,10 +207,14 @@ absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
   const auto total =
       ArrayBytes(tensor.dtype, tensor.packed, tensor.global_shape);
   const auto bytes = ArrayBytes(tensor.dtype, tensor.packed, tensor.shape);
-  if (!total.has_value() || !bytes.has_value()) {
+  // Also beside an axis of 0.
+  const bool too_long = std::any_of(
+      tensor.global_shape.begin(), tensor.global_shape.end(),
+      [](std::int64_t dim) { return dim > schema::kMaxArrayBytes; });
+  if (!total.has_value() || !bytes.has_value() || too_long) {
     return Invalid(
         "%s: shape %s of %s is not possible: more than %d dimensions, a "
-        "negative one, or more than 2^56 bytes",
+        "negative one, or more than 2^56 elements or bytes",
         name, ShapeText(tensor.global_shape), Name(tensor.dtype),
         schema::kMaxDims);
   }

@@ -76,6 +76,13 @@ TEST_F(BadInputTest, PathsThatClash) {
                 step.PutInt("a/x", 1).PutInt("a/x", 2);
               }),
               StatusIs(kInvalid, HasSubstr("a/x was put twice")));
+  // Of no element, and too long all the same.
+  EXPECT_THAT(
+      store_->Begin(9)
+          .Put("a", {.dtype = DType::kUint8,
+                     .shape = {0, std::numeric_limits<std::int64_t>::max()}})
+          .status(),
+      StatusIs(kInvalid, HasSubstr("is not possible")));
   EXPECT_THAT(Mistake([this](StepBuilder& step) {
                 step.Put("a/x", Floats({3})).Put("a/x", Floats({3}));
               }),
@@ -340,6 +347,14 @@ TEST_F(BadInputTest, StepsAndTags) {
     EXPECT_THAT(Save(3, bytes_, {.time = time}),
                 StatusIs(kInvalid, HasSubstr("its time is infinite")));
   }
+  const auto new_year = [](int year) {
+    return absl::FromCivil(absl::CivilYear(year), absl::UTCTimeZone());
+  };
+  for (const absl::Time time :
+       {new_year(1678) - absl::Nanoseconds(1), new_year(2262)}) {
+    EXPECT_THAT(Save(3, bytes_, {.time = time}),
+                StatusIs(kInvalid, HasSubstr("the years 1678 to 2261")));
+  }
   for (const char* text : {"", "x", "-1", "latest~", "latest~-1", "best:", "@",
                            "~2", "1e5", "99999999999999999999"}) {
     EXPECT_THAT(ParseSelector(text),
@@ -365,6 +380,10 @@ TEST_F(BadInputTest, Options) {
     EXPECT_THAT(open(options), StatusIs(kInvalid, HasSubstr("threads is")));
   }
   StoreOptions never_idle = Options();
+  StoreOptions odd_coding = QuietOptions();
+  odd_coding.coding = static_cast<Coding>(9);
+  EXPECT_THAT(Store::Open(path(), odd_coding).status(),
+              StatusIs(kInvalid, HasSubstr("coding has the number 9")));
   never_idle.staging_idle = absl::Seconds(-1);
   EXPECT_THAT(open(never_idle),
               StatusIs(kInvalid, HasSubstr("staging_idle is -1s")));

@@ -2,6 +2,8 @@
 
 // The text of policies: what is written, what people type, what makes no sense.
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,6 +50,8 @@ TEST(PreservationTextTest, SaysWhatItIs) {
       {Logarithmic{8}, "log(8)"},
       {Budget{20'000'000'000}, "budget(20GB)"},
       {Budget{1 << 20}, "budget(1048576B)"},
+      {Budget{std::numeric_limits<std::uint64_t>::max()},
+       "budget(18446744073709551615B)"},
       {KeepIf{"mine"}, "keep_if(mine)"},
       {CustomPreservation{"mine"}, "custom(mine)"},
       {LatestN{3} | (BestN{.metric = "loss", .mode = BestMode::kMax, .n = 1} &
