@@ -234,6 +234,15 @@ class Rebuilder {
       if (!name.ends_with(".sst")) continue;
       CKPTREE_RETURN_IF_ERROR(CheckCancelled());
       const std::string path = Join(source_.db_directory, name);
+      bool is_folder = false;
+      FileSystemOf(source_.options)
+          ->IsDirectory(path, rocksdb::IOOptions(), &is_folder, nullptr)
+          .PermitUncheckedError();
+      if (is_folder) {
+        report_.unread.push_back(
+            absl::StrFormat("%s is a folder, and no table", path));
+        continue;
+      }
       const auto bytes = FileSize(source_.options, path);
       if (bytes.ok() && *bytes == 0) continue;  // Of a crash.
       absl::StatusOr<SegmentTable> table =

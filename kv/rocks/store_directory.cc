@@ -106,7 +106,11 @@ absl::Status ForEachEntry(const std::string& directory, bool top,
       CKPTREE_RETURN_IF_ERROR(entry(name, EntryType::kOther));
     } else {
       return absl::FailedPreconditionError(absl::StrFormat(
-          "%s is a link or a device; a store has only files", path));
+          "%s is a link or a device; a store has only files: put the file "
+          "there "
+          "that it leads to, or move it away, and the store mends what it can "
+          "and names what is gone",
+          path));
     }
     errno = 0;
   }

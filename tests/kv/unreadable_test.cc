@@ -129,6 +129,25 @@ TEST_P(UnreadableTest, ATableOfPayloadCostsWhatIsInItAlone) {
   EXPECT_GE(tried, 4);
 }
 
+// Somebody's folder takes a name: what was in the file is gone, and no more.
+TEST_P(UnreadableTest, AFolderInThePlaceOfATable) {
+  int tried = 0;
+  ForEachFile([&](const std::string& file) {
+    if (!file.starts_with("db/") || !file.ends_with(".sst")) return;
+    const bool payload = HoldsPayload(file);
+    fs::remove(Store() + "/" + file);
+    fs::create_directory(Store() + "/" + file);
+    if (!payload) {
+      ExpectReadsAndWrites();
+    } else {
+      ASSERT_OK_AND_ASSIGN(const auto writer, Open());
+      ASSERT_EQ(Put(*writer, "more", "m").outcome, Outcome::kCommitted);
+    }
+    ++tried;
+  });
+  EXPECT_GE(tried, 4);
+}
+
 // An index that was made anew without a table has it again when the disk does.
 TEST_P(UnreadableTest, ATableThatIsThereAgainIsTaken) {
   options_.index_is_whole =
