@@ -152,6 +152,37 @@ TEST(ElementTextTest, SixteenBitTextsReadBack) {
   }
 }
 
+// Programs read a double, whatever the type is.
+TEST(ElementTextTest, DataReadsBackAsTheSameDouble) {
+  for (const DType dtype : AllDTypes()) {
+    const int width = BitWidth(dtype);
+    if (width > 16 || IsComplex(dtype) || dtype == DType::kNone) continue;
+    for (std::uint32_t code = 0; code < 1u << width; ++code) {
+      const auto bits = static_cast<std::uint16_t>(code);
+      const auto* const bytes = reinterpret_cast<const std::byte*>(&bits);
+      const double value = RealValue(dtype, bytes);
+      if (dtype == DType::kBool || !std::isfinite(value)) continue;
+      const std::string data = ElementData(dtype, bytes);
+      ASSERT_EQ(std::stod(data), value) << Name(dtype) << " " << code;
+      ASSERT_EQ(ElementJson(dtype, bytes), data);
+    }
+  }
+  // -48288 as float16, -0.462890625 as bfloat16, 0.1 as float32.
+  const std::uint16_t half = 0xf9e5, brain = 0xbeed;
+  const float single = 0.1f;
+  const auto csv = [](DType dtype, const auto& value) {
+    return ArrayRows(dtype, {1}, std::as_bytes(std::span(&value, 1)), ',');
+  };
+  EXPECT_EQ(csv(DType::kFloat16, half), "-48288.0\n");
+  EXPECT_EQ(csv(DType::kBfloat16, brain), "-0.462890625\n");
+  EXPECT_EQ(csv(DType::kFloat32, single), "0.10000000149011612\n");
+  const std::uint16_t parts[] = {half, 0x3c00};
+  EXPECT_EQ(csv(DType::kComplex32, parts), "-48288.0+1.0j\n");
+  EXPECT_EQ(ArrayJson(DType::kComplex32, {1}, std::as_bytes(std::span(parts))),
+            "[[-48288.0,1.0]]");
+  EXPECT_EQ(Text(DType::kFloat16, half), "-48300.0");  // For people.
+}
+
 TEST(ElementTextTest, JsonHasNoBareNan) {
   const float values[] = {1.5f, NAN, INFINITY, -INFINITY};
   const auto bytes = std::as_bytes(std::span(values));

@@ -191,6 +191,8 @@ constexpr Command kCommands[] = {
      kShowFlags, false, 0, 1, RunShow},
     {"get", "REV:KEY[SLICE]", "values",
      "SLICE is NumPy's: [0:10, ::2, -1]. Only the chunks it touches are read.\n"
+     "Text has the fewest digits that tell the numbers of a type apart; json,\n"
+     "csv and tsv have those that read back as the same double.\n"
      "npy: types that NumPy lacks (bfloat16, float8, int4) are written as\n"
      "ml_dtypes does, \"<V2\" or \"|V1\", one element to a byte or two:\n"
      "numpy.load(f).view(ml_dtypes.bfloat16). Behind the head stands which:\n"

@@ -124,7 +124,7 @@ std::string ArrayRows(DType dtype, const Shape& shape,
       shape.size() == 2 ? static_cast<std::size_t>(shape[1]) : 1;
   std::string out;
   for (std::size_t i = 0; i < count; ++i) {
-    out += ElementText(dtype, elements.data() + i * bytes);
+    out += ElementData(dtype, elements.data() + i * bytes);
     out += (i + 1) % columns == 0 ? '\n' : separator;
   }
   return out;

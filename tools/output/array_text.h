@@ -25,11 +25,12 @@ inline constexpr std::int64_t kPrintWhole = 1000;
 std::string ArrayText(DType dtype, const Shape& shape, const Shape& kept,
                       std::span<const std::byte> elements, int width);
 
-// Nested JSON arrays without spaces.
+// Nested JSON arrays without spaces; elements as ElementJson() writes them.
 std::string ArrayJson(DType dtype, const Shape& shape,
                       std::span<const std::byte> elements);
 
-// A line for each row. REQUIRES: at most two dimensions.
+// A line for each row, elements as ElementData() writes them, for programs.
+// REQUIRES: at most two dimensions.
 std::string ArrayRows(DType dtype, const Shape& shape,
                       std::span<const std::byte> elements, char separator);
 

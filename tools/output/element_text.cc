@@ -126,6 +126,17 @@ std::int64_t SignExtend(std::uint32_t bits, int width) {
   return (bits & top) != 0 ? value - (std::int64_t{1} << width) : value;
 }
 
+double PartValue(DType dtype, const std::byte* bytes) {
+  switch (dtype) {
+    case DType::kComplex64:
+      return Load<float>(bytes);
+    case DType::kComplex128:
+      return Load<double>(bytes);
+    default:
+      return DecodeSmall(*SmallFloat(dtype), Load<std::uint16_t>(bytes));
+  }
+}
+
 // The two numbers of a complex element.
 std::string PartText(DType dtype, const std::byte* bytes) {
   switch (dtype) {
@@ -138,15 +149,13 @@ std::string PartText(DType dtype, const std::byte* bytes) {
   }
 }
 
-double PartValue(DType dtype, const std::byte* bytes) {
-  switch (dtype) {
-    case DType::kComplex64:
-      return Load<float>(bytes);
-    case DType::kComplex128:
-      return Load<double>(bytes);
-    default:
-      return DecodeSmall(*SmallFloat(dtype), Load<std::uint16_t>(bytes));
-  }
+std::string PartData(DType dtype, const std::byte* bytes) {
+  return DecimalText(PartValue(dtype, bytes));
+}
+
+std::string ComplexText(const std::string& real, const std::string& imaginary) {
+  const char* plus = imaginary[0] == '-' ? "" : "+";
+  return absl::StrCat(real, plus, imaginary, "j");
 }
 
 std::string JsonNumber(const std::string& text) {
@@ -276,24 +285,32 @@ std::string ElementText(DType dtype, const std::byte* bytes) {
     case DType::kComplex32:
     case DType::kBcomplex32:
     case DType::kComplex64:
-    case DType::kComplex128: {
-      const std::string real = PartText(dtype, bytes);
-      const std::string imaginary =
-          PartText(dtype, bytes + ElementBytes(dtype) / 2);
-      const char* plus = imaginary[0] == '-' ? "" : "+";
-      return absl::StrCat(real, plus, imaginary, "j");
-    }
+    case DType::kComplex128:
+      return ComplexText(PartText(dtype, bytes),
+                         PartText(dtype, bytes + ElementBytes(dtype) / 2));
   }
   return "?";
+}
+
+std::string ElementData(DType dtype, const std::byte* bytes) {
+  if (IsComplex(dtype)) {
+    return ComplexText(PartData(dtype, bytes),
+                       PartData(dtype, bytes + ElementBytes(dtype) / 2));
+  }
+  const bool is_float = dtype == DType::kFloat32 ||
+                        dtype == DType::kFloat8E8m0fnu ||
+                        SmallFloat(dtype).has_value();
+  return is_float ? DecimalText(ElementValue(dtype, bytes))
+                  : ElementText(dtype, bytes);
 }
 
 std::string ElementJson(DType dtype, const std::byte* bytes) {
   if (IsComplex(dtype)) {
     return absl::StrCat(
-        "[", JsonNumber(PartText(dtype, bytes)), ",",
-        JsonNumber(PartText(dtype, bytes + ElementBytes(dtype) / 2)), "]");
+        "[", JsonNumber(PartData(dtype, bytes)), ",",
+        JsonNumber(PartData(dtype, bytes + ElementBytes(dtype) / 2)), "]");
   }
-  return JsonNumber(ElementText(dtype, bytes));
+  return JsonNumber(ElementData(dtype, bytes));
 }
 
 std::vector<std::byte> Unpack(DType dtype, std::span<const std::byte> packed,

@@ -19,12 +19,18 @@ namespace ckptree::tools {
 // Bytes of an element that is not packed: 1 for types below 8 bits.
 int ElementBytes(DType dtype);
 
-// The element at `bytes`, ElementBytes(dtype) of them, little-endian.
-// Floats of 16 bits and more: the fewest digits that read back as the same
-// value; smaller ones: exact. Complex: "1.0+2.0j". bool: "true", "false".
+// The element at `bytes`, ElementBytes(dtype) of them, little-endian, for
+// people. Floats of 16 bits and more: the fewest digits that read back as the
+// same value of that type; smaller ones: exact. Complex: "1.0+2.0j". bool:
+// "true", "false".
 std::string ElementText(DType dtype, const std::byte* bytes);
 
-// The same as a JSON value: NaN and infinities as strings, complex as a pair.
+// The same for programs, most of which read every number as a double: floats of
+// all types have the fewest digits that read back as the double of their value.
+std::string ElementData(DType dtype, const std::byte* bytes);
+
+// ElementData() as a JSON value: NaN and infinities as strings, complex as a
+// pair.
 std::string ElementJson(DType dtype, const std::byte* bytes);
 
 // The real value of an element of a floating type.

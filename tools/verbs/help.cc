@@ -79,13 +79,12 @@ std::string JsonHelp() {
       "it is ckptree.rows/1: the rows have those columns, each as the shape\n"
       "in \"of\" says; -o ndjson prints the rows alone, an object a line, as\n"
       "`ckptree log -f` does with --json, too.\n"
-      "NaN, Infinity and -Infinity are texts. UTF-8 is exact here; csv and\n"
-      "tsv write control characters as \\x1b, so that a terminal is safe; "
-      "line\n"
-      "ends and tabs csv has as they are, in quotes, and tsv as \\n and \\t.\n"
-      "A long list is printed as it is\n"
-      "read: where that fails on the way the document is not closed, and the\n"
-      "exit code is that of the error.\n\n";
+      "Numbers of every type read back as the same double, also from csv and\n"
+      "tsv. NaN, Infinity and -Infinity are texts. UTF-8 is exact here; csv\n"
+      "and tsv write control characters as \\x1b, so that a terminal is safe;\n"
+      "line ends and tabs csv has as they are, in quotes, and tsv as \\n and\n"
+      "\\t. A long list is printed as it is read: where that fails on the way\n"
+      "the document is not closed, and the exit code is that of the error.\n\n";
   for (const auto& [id, what] : kDocuments) {
     absl::StrAppendFormat(&text, "%-24s %s\n", id, what);
   }
