@@ -270,6 +270,7 @@ constexpr Command kCommands[] = {
      kStatFlags, true, 0, 1 << 20, RunStat},
     {"hist", "KEY[SLICE] [REV...]", "the values of an array as bars",
      "Steps (the latest; up to 12) stand side by side, over the same bins.\n"
+     "A bin has its lower edge, and the last has both, as of numpy.histogram.\n"
      "NaN and Inf are counted beneath. Reads the array.\n\n"
      "  ckptree hist params/dense/kernel\n"
      "  ckptree hist params/dense/bias 100 latest --bins 10\n"

@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "ckptree/path.h"
 #include "tools/output/array_reader.h"
+#include "tools/output/bins.h"
 #include "tools/output/element_text.h"
 #include "tools/output/failure.h"
 #include "tools/output/terminal.h"
@@ -127,12 +128,9 @@ class ArrayHistogram {
   absl::Status Fill(OneHistogram* one) {
     const absl::StatusOr<Step> step = Open(one->place);
     if (!step.ok()) return step.status();
-    const double scale =
-        high_ > low_ ? static_cast<double>(kBins) / (high_ - low_) : 0;
-    return ForEach(*step, one->leaf, [&](double value) {
-      const double at = std::max(0.0, (value - low_) * scale);
-      ++one->bins[std::min(kBins - 1, static_cast<std::size_t>(at))];
-    });
+    const Bins bins(low_, high_, kBins);
+    return ForEach(*step, one->leaf,
+                   [&](double value) { ++one->bins[bins.Of(value)]; });
   }
 
   const Store& store_;

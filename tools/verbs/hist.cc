@@ -18,6 +18,7 @@
 #include "tools/line/target.h"
 #include "tools/output/array_reader.h"
 #include "tools/output/bars.h"
+#include "tools/output/bins.h"
 #include "tools/output/element_text.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
@@ -39,7 +40,7 @@ struct Series {
   double high = -std::numeric_limits<double>::infinity();
   std::uint64_t nan = 0;
   std::uint64_t inf = 0;
-  std::vector<std::uint64_t> bins = {};
+  std::vector<std::uint64_t> counts = {};  // One for each bin.
 };
 
 absl::StatusOr<Series> OpenSeries(Session& session, const StepInfo& info,
@@ -102,32 +103,26 @@ absl::Status FindExtent(Series* series) {
   });
 }
 
-absl::Status CountInBins(double low, double high, std::size_t bins,
-                         Series* series) {
-  series->bins.assign(bins, 0);
-  const double scale =
-      high > low ? static_cast<double>(bins) / (high - low) : 0;
+absl::Status CountInBins(const Bins& bins, Series* series) {
+  series->counts.assign(bins.count(), 0);
   return ForEachValue(*series, [&](double value) {
     if (std::isnan(value)) {
       ++series->nan;
     } else if (std::isinf(value)) {
       ++series->inf;
     } else {
-      const double at = (value - low) * scale;
-      ++series->bins[std::min(bins - 1,
-                              static_cast<std::size_t>(std::max(0.0, at)))];
+      ++series->counts[bins.Of(value)];
     }
   });
 }
 
-Table HistTable(const std::vector<Series>& all, double low, double high,
+Table HistTable(const std::vector<Series>& all, const Bins& bins,
                 const Terminal& terminal) {
   Table table;
   table.schema = "ckptree.hist/1";
   table.rows_name = "bins";
   table.columns = {{.name = "from", .title = "FROM", .right = true},
                    {.name = "to", .title = "TO", .right = true}};
-  const std::size_t bins = all[0].bins.size();
   std::uint64_t most = 1;
   int count_width = 4;
   for (const Series& series : all) {
@@ -137,7 +132,9 @@ Table HistTable(const std::vector<Series>& all, double low, double high,
         {.name = "count." + name, .title = name, .right = true});
     table.columns.push_back(
         {.name = "bar." + name, .title = " ", .json = false, .drawn = true});
-    for (const std::uint64_t count : series.bins) most = std::max(most, count);
+    for (const std::uint64_t count : series.counts) {
+      most = std::max(most, count);
+    }
     count_width = std::max(count_width, DisplayWidth(name));
   }
   count_width = std::max(count_width,
@@ -146,16 +143,13 @@ Table HistTable(const std::vector<Series>& all, double low, double high,
   const int room =
       (terminal.width - 24) / static_cast<int>(all.size()) - count_width - 4;
   const int width = std::clamp(room, 4, 40);
-  const double step = (high - low) / static_cast<double>(bins);
-  for (std::size_t i = 0; i < bins; ++i) {
-    const double from = low + step * static_cast<double>(i);
-    const double to =
-        i + 1 == bins ? high : low + step * static_cast<double>(i + 1);
-    std::vector<Cell> row = {NumberCell(from), NumberCell(to)};
+  for (std::size_t i = 0; i < bins.count(); ++i) {
+    std::vector<Cell> row = {NumberCell(bins.Edge(i)),
+                             NumberCell(bins.Edge(i + 1))};
     for (const Series& series : all) {
-      row.push_back(CountCell(series.bins[i]));
+      row.push_back(CountCell(series.counts[i]));
       const double share =
-          static_cast<double>(series.bins[i]) / static_cast<double>(most);
+          static_cast<double>(series.counts[i]) / static_cast<double>(most);
       row.push_back({Json(), Bar(share, width, terminal.utf8)});
     }
     table.rows.push_back(std::move(row));
@@ -169,11 +163,11 @@ absl::StatusOr<int> RunHist(Session& session) {
   const absl::StatusOr<TableOptions> options =
       ParseTableOptions(session.arguments());
   if (!options.ok()) return options.status();
-  const auto bins = session.arguments().Number("bins");
-  if (!bins.ok()) return bins.status();
-  if (*bins && (**bins < 1 || **bins > kMostBins)) {
+  const auto asked = session.arguments().Number("bins");
+  if (!asked.ok()) return asked.status();
+  if (*asked && (**asked < 1 || **asked > kMostBins)) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "`--bins %d`: 1 to %d are possible", **bins, kMostBins));
+        "`--bins %d`: 1 to %d are possible", **asked, kMostBins));
   }
   std::vector<StepInfo> steps;
   const std::string& key = session.words()[0];
@@ -211,19 +205,21 @@ absl::StatusOr<int> RunHist(Session& session) {
                         "`%s` has no finite value there", Escape(key))),
                     "`ckptree stat` counts NaN and Inf");
   }
-  // One value alone is one bin; the extent of doubles may be no double.
-  const std::size_t count =
-      high > low ? static_cast<std::size_t>(bins->value_or(20)) : 1;
+  // The extent of doubles may be no double.
   if (!std::isfinite(high - low)) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "the values of `%s` are too far apart for bins", Escape(key)));
   }
+  // One value alone is one bin.
+  const Bins bins(
+      low, high,
+      high > low ? static_cast<std::size_t>(asked->value_or(20)) : 1);
   for (Series& series : all) {
-    if (absl::Status status = CountInBins(low, high, count, &series);
-        !status.ok())
+    if (absl::Status status = CountInBins(bins, &series); !status.ok()) {
       return status;
+    }
   }
-  Table table = HistTable(all, low, high, session.terminal());
+  Table table = HistTable(all, bins, session.terminal());
   Json described = Json::array();
   std::string line;
   for (const Series& series : all) {
