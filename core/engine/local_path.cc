@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
+#include "core/engine/source_path.h"
 #include "core/remote/remote_address.h"
 #include "kv/object_store.h"
 
@@ -139,5 +140,17 @@ absl::StatusOr<std::string> LocalPath(std::string_view where) {
   }
   return path;
 }
+
+namespace internal {
+
+absl::StatusOr<std::string> SourcePath(const std::string& where) {
+  if (!IsRemoteAddress(where)) return LocalPath(where);
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: what is recovered is a directory of this machine; the steps of an "
+      "address are copied into a new store",
+      kv::ShownAddress(where)));
+}
+
+}  // namespace internal
 
 }  // namespace ckptree

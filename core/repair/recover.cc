@@ -30,6 +30,7 @@
 #include "ckptree/local_path.h"
 #include "ckptree/store.h"
 #include "core/engine/engine.h"
+#include "core/engine/source_path.h"
 #include "core/engine/store_engine.h"
 #include "core/process/guarded_call.h"
 #include "core/repair/branch_copy.h"
@@ -456,7 +457,8 @@ namespace {
 absl::StatusOr<RecoverReport> RecoverFrom(const std::string& from_in,
                                           const std::string& to_in,
                                           const RecoverOptions& options) {
-  CKPTREE_ASSIGN_OR_RETURN(const std::string from_path, LocalPath(from_in));
+  CKPTREE_ASSIGN_OR_RETURN(const std::string from_path,
+                           internal::SourcePath(from_in));
   CKPTREE_ASSIGN_OR_RETURN(const std::string to_path, LocalPath(to_in));
   const std::string from = internal::WithoutSlash(from_path);
   const std::string to = internal::WithoutSlash(to_path);

@@ -27,6 +27,7 @@
 namespace ckptree {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -166,7 +167,6 @@ TEST_F(AddressTest, ThoseThatWriteRefuseItAndSayWhy) {
   ASSERT_EQ(By(store_, {"export", "100:params/w", file}).code, 0);
   all.push_back({"-C", address_, "import", file});
   all.push_back({"demo", address_});
-  all.push_back({"recover", address_, far_ / "recovered"});
   all.push_back({"repair", address_});
   const Result before = By(address_, {"log", "--json"});
   for (const std::vector<std::string>& words : all) {
@@ -177,6 +177,33 @@ TEST_F(AddressTest, ThoseThatWriteRefuseItAndSayWhy) {
         << verb;
   }
   EXPECT_EQ(By(address_, {"log", "--json"}).out, before.out);
+}
+
+TEST_F(AddressTest, WhatIsNotRecoveredFromAnAddressIsCopied) {
+  const std::string to = far_ / "recovered";
+  const Result refused = Run({"recover", address_, to});
+  EXPECT_EQ(refused.code, 2);
+  const std::vector<std::string> advice = {"copy", address_, to};
+  EXPECT_THAT(refused.err,
+              AllOf(HasSubstr("`ckptree copy " + address_ + " " + to + "`"),
+                    Not(HasSubstr("what changes a store"))));
+  const Result copy = Run(advice);
+  EXPECT_EQ(copy.code, 0) << copy.err;
+  EXPECT_EQ(By(to, {"log", "--json"}).out, By(store_, {"log", "--json"}).out);
+}
+
+TEST_F(AddressTest, WhereNoStoreIsThatIsSaid) {
+  const std::string nowhere = address_ + "-that-nobody-made";
+  setenv("CKPTREE_STORE", nowhere.c_str(), 1);
+  const Result by_variable = Run({"log"});
+  unsetenv("CKPTREE_STORE");
+  const Result by_flag = By(nowhere, {"log"});
+  for (const auto& [result, how] :
+       {std::pair(by_flag, "-C"), std::pair(by_variable, "CKPTREE_STORE")}) {
+    EXPECT_EQ(result.code, 3);
+    EXPECT_THAT(result.err, AllOf(HasSubstr("no store in "), HasSubstr(how),
+                                  Not(HasSubstr("name a store with"))));
+  }
 }
 
 TEST_F(AddressTest, CopiesGoToAnAddress) {

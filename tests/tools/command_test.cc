@@ -165,7 +165,8 @@ TEST_F(CommandTest, AStoreOfAnotherMachineIsRefused) {
     const Result result = Run(words);
     EXPECT_EQ(result.code, 2) << result.err;
     EXPECT_THAT(result.err, HasSubstr("://bucket/run"));
-    EXPECT_THAT(result.err, ::testing::ContainsRegex("'(s3|gs)'"));
+    EXPECT_THAT(result.err,
+                ::testing::ContainsRegex("'(s3|gs)'|ckptree copy s3://"));
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder));
   EXPECT_EQ(Run({"-C", "file://" + store(), "log"}).out, Out({"log"}));

@@ -157,8 +157,14 @@ absl::StatusOr<Store*> Session::Open(bool read_only, bool create,
                       "import` saves them");
     }
     if (absl::IsNotFound(store.status())) {
-      return WithHint(store.status(),
-                      "name a store with -C DIRECTORY or CKPTREE_STORE");
+      return WithHint(
+          store.status(),
+          absl::StrFormat("see whether %s is spelt right, and is the store "
+                          "itself, not a folder that has it",
+                          !chosen_.empty() ? "the name"
+                          : arguments_.Has("store")
+                              ? "what follows -C"
+                              : "what CKPTREE_STORE says"));
     }
     return store.status();
   }

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "core/remote/remote_address.h"
 #include "tools/line/command.h"
 #include "tools/line/table_flags.h"
 #include "tools/output/failure.h"
@@ -84,6 +85,12 @@ absl::StatusOr<int> RunRecover(Session& session) {
   if (absl::IsDataLoss(report.status())) {
     return WithHint(report.status(),
                     "too little is left of the store to recover anything");
+  }
+  if (absl::IsInvalidArgument(report.status()) &&
+      internal::IsRemoteAddress(from)) {
+    return WithHint(report.status(),
+                    absl::StrFormat("`ckptree copy %s %s` saves its steps",
+                                    Escape(from), Escape(to)));
   }
   if (!report.ok()) {
     return WithHint(report.status(),

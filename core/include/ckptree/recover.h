@@ -75,7 +75,8 @@ struct RecoverOptions {
 // kNotFound: there is no store at `from`. kAlreadyExists: something is at `to`
 // (what the recovery that made it left beside it as it was killed goes), or
 // another recovery in `to`.recovering. kInvalidArgument: `to` would lie in
-// `from`. kUnavailable: `from` is damaged and has a live writer. kCancelled.
+// `from`; `from` is an address, whose steps are copied (copy.h). kUnavailable:
+// `from` is damaged and has a live writer. kCancelled.
 CKPTREE_EXPORT absl::StatusOr<RecoverReport> Recover(
     const std::string& from, const std::string& to,
     const RecoverOptions& options = {});
