@@ -36,5 +36,15 @@ TEST(FailureTest, NobodyHasAnAddress) {
   EXPECT_TRUE(AtAddress(absl::OkStatus()).ok());
 }
 
+TEST(FailureTest, WhatWasDoneIsSaidWhereClosingFails) {
+  const absl::Status failed = WithHint(absl::UnknownError("EIO"), "a disk");
+  const absl::Status told = NotClosed(failed, "step 7 is saved");
+  EXPECT_EQ(told.message(), "step 7 is saved; closing the store failed: EIO");
+  EXPECT_EQ(HintOf(told), "a disk");
+  EXPECT_EQ(ExitCodeOf(told), kExitFailure);
+  EXPECT_EQ(NotClosed(failed, "").message(), "closing the store failed: EIO");
+  EXPECT_TRUE(NotClosed(absl::OkStatus(), "step 7 is saved").ok());
+}
+
 }  // namespace
 }  // namespace ckptree::tools

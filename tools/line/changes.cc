@@ -410,7 +410,7 @@ absl::Status Changes::Close() {
         "remote",
         remote));
   }
-  return store()->Close();
+  return NotClosed(store()->Close(), changed_ ? "what was asked is done" : "");
 }
 
 }  // namespace ckptree::tools

@@ -191,6 +191,19 @@ absl::Status NotEnoughMemory() {
       "-n N, where the command has it, or a narrower question takes less");
 }
 
+absl::Status NotClosed(const absl::Status& status, std::string_view done) {
+  if (status.ok()) return status;
+  absl::Status told(
+      status.code(),
+      absl::StrCat(std::string(done), done.empty() ? "" : "; ",
+                   "closing the store failed: ", status.message()));
+  status.ForEachPayload(
+      [&told](absl::string_view url, const absl::Cord& payload) {
+        told.SetPayload(url, payload);
+      });
+  return told;
+}
+
 absl::Status FileError(int error, std::string_view what) {
   const std::string text =
       absl::StrFormat("%s: %s", what, std::strerror(error));

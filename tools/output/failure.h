@@ -49,6 +49,10 @@ absl::Status NotEnoughMemory();
 // hint; one that has an exit code keeps it.
 absl::Status AtAddress(absl::Status status);
 
+// Of a store that did not close. What was done before stays done: `done` says
+// that as a sentence, "step 7 is saved"; empty: nothing was.
+absl::Status NotClosed(const absl::Status& status, std::string_view done);
+
 // What the errno `error` says of `what`, which is fit for a terminal; with a
 // hint. kResourceExhausted: there is no space; else kUnknown.
 absl::Status FileError(int error, std::string_view what);

@@ -279,7 +279,16 @@ absl::StatusOr<int> CopyTo(Session& session, const std::string& to,
   }
   if (!is_far) interruptible.reset();
   absl::Status closed;
-  if (*store) closed = (**store).Close();
+  if (*store) {
+    const std::uint64_t there =
+        report.ok() ? report->CountOf(CopiedStep::Result::kCopied) : copied;
+    closed = NotClosed(
+        (**store).Close(),
+        there == 0 ? ""
+                   : absl::StrFormat("%s %s copied to %s",
+                                     CountText(there, "step", "steps"),
+                                     there == 1 ? "is" : "are", Escape(to)));
+  }
   if (ships && report.ok() && closed.ok()) far.Remove();
   if (absl::IsCancelled(report.status())) {
     NoteInterrupted(session, copied);

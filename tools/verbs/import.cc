@@ -223,6 +223,22 @@ absl::Status CheckNoneIsThere(const Store& store, const std::string& branch,
           : "nothing was saved; --new leaves out steps that are there");
 }
 
+// Of the rows of `table` those that were saved; empty: none was.
+std::string SavedText(const Table& table, const std::string& branch) {
+  constexpr std::size_t kMostNamed = 8;
+  std::vector<std::string> saved;
+  for (const std::vector<Cell>& row : table.rows) {
+    if (row[1].value != "saved") continue;
+    saved.push_back(StepText(branch, row[0].value.get<std::int64_t>()));
+  }
+  if (saved.empty()) return "";
+  if (saved.size() == 1) return absl::StrFormat("step %s is saved", saved[0]);
+  if (saved.size() > kMostNamed) {
+    return absl::StrFormat("%d steps are saved", saved.size());
+  }
+  return absl::StrFormat("steps %s are saved", absl::StrJoin(saved, ", "));
+}
+
 std::string MetadataJson(const ArrayFile& file) {
   Json said = Json::object();
   for (const auto& [key, value] : file.metadata()) said[key] = value;
@@ -327,7 +343,8 @@ absl::StatusOr<int> Import(Session& session) {
       table.rows.push_back(std::move(row));
     }
   }
-  CKPTREE_RETURN_IF_ERROR(store->Close());
+  CKPTREE_RETURN_IF_ERROR(
+      NotClosed(store->Close(), SavedText(table, saving.branch)));
   CKPTREE_RETURN_IF_ERROR(session.Print(std::move(table), options));
   return kExitOk;
 }
