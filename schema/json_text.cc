@@ -25,12 +25,16 @@ class JsonReader {
 
   // One value, without recursion: `open_` has the brackets around it.
   absl::Status Check() {
-    if (!IsUtf8(text_)) return Wrong("it is no UTF-8");
+    if (!IsUtf8(text_))
+      return absl::InvalidArgumentError("no JSON: it is no UTF-8");
     while (true) {
       SkipSpace();
       if (Next() == '{' || Next() == '[') {
         if (open_.size() == std::size_t{kMaxJsonDepth}) {
-          return Wrong(absl::StrFormat("over %d levels", kMaxJsonDepth));
+          return absl::InvalidArgumentError(absl::StrFormat(
+              "the JSON is nested too deeply: at most %d levels are possible, "
+              "and one more begins at byte %d",
+              kMaxJsonDepth, at_));
         }
         open_.push_back(text_[at_++]);
         SkipSpace();

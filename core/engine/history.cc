@@ -319,7 +319,7 @@ class Entries {
     }
     if (!HasValue(*found)) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "%s is no leaf: it is a %s", found->name, Name(found->kind)));
+          "%s is no leaf: it is of kind %s", found->name, Name(found->kind)));
     }
     CKPTREE_ASSIGN_OR_RETURN(LeafInfo leaf, HolderOf(step, *found));
     KeepLeaf(std::move(leaf), &entry);

@@ -326,8 +326,8 @@ absl::StatusOr<StepReader::Found> StepReader::LookupValue(
   CKPTREE_ASSIGN_OR_RETURN(Found found, Lookup(path));
   if (!IsLeaf(found.entry->kind)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("step %s: %s is a %s, it has no value", step_name(),
-                        path.Text(), Name(found.entry->kind)));
+        absl::StrFormat("step %s: %s is of kind %s: it has no value",
+                        step_name(), path.Text(), Name(found.entry->kind)));
   }
   return found;
 }
@@ -401,13 +401,13 @@ absl::Status StepReader::AddRead(const Path& path,
                                  ReadPlan* plan) const {
   if (!IsLeaf(entry.kind)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("step %s: %s is a %s, it has no value", step_name(),
-                        path.Text(), Name(entry.kind)));
+        absl::StrFormat("step %s: %s is of kind %s: it has no value",
+                        step_name(), path.Text(), Name(entry.kind)));
   }
   if (entry.kind != EntryKind::kArray) {
     if (asked.has_value()) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("step %s: %s is a %s: only arrays have boxes",
+          absl::StrFormat("step %s: %s is of kind %s: only arrays have boxes",
                           step_name(), path.Text(), Name(entry.kind)));
     }
     if (records.size() != 1) {

@@ -78,7 +78,7 @@ absl::Status CheckLeaf(const std::vector<Found>& found) {
   for (const Found& other : found) {
     if (*other.entry == entry) continue;
     if (other.entry->kind != entry.kind) {
-      return Refused("%s is a %s on rank %d and a %s on rank %d",
+      return Refused("%s is of kind %s on rank %d and of kind %s on rank %d",
                      NameOf(entry.path), Name(entry.kind), first.part,
                      Name(other.entry->kind), other.part);
     }

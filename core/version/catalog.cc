@@ -57,8 +57,10 @@ std::string KnownSteps(const std::map<std::int64_t, StepRecordPtr>& steps,
   const std::string owner =
       branch.empty() ? "the store" : absl::StrFormat("branch '%s'", branch);
   if (steps.empty()) return owner + " has no step yet";
+  const std::int64_t first = steps.begin()->first;
+  if (steps.size() == 1) return absl::StrCat(owner, " has one step, ", first);
   return absl::StrFormat("%s has %d steps from %d to %d", owner, steps.size(),
-                         steps.begin()->first, steps.rbegin()->first);
+                         first, steps.rbegin()->first);
 }
 
 // All but what other rows say of it: its branch, tags and pin.
@@ -335,9 +337,8 @@ absl::Status Catalog::MayCompare(std::optional<std::int64_t> newest) const {
   }
   if (newest) absl::StrAppendFormat(&why, "; the newest known is %d", *newest);
   return absl::DataLossError(
-      absl::StrFormat("nobody can say which step it is%s; name the step, or "
-                      "run `ckptree repair`",
-                      why));
+      absl::StrCat("nobody can say which step it is", why,
+                   "; name the step, or run `ckptree repair`"));
 }
 
 absl::Status Catalog::MayTakeNewest(std::uint32_t branch) const {
@@ -401,8 +402,7 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
     case StepSelector::Kind::kTag: {
       const auto tag = rows_.tags.find(selector.name);
       if (tag == rows_.tags.end()) {
-        return absl::NotFoundError(
-            absl::StrFormat("no tag '%s'", selector.name));
+        return absl::NotFoundError("no tag '" + selector.name + "'");
       }
       const StepsByNumber& tagged = StepsOf(tag->second.branch);
       const auto it = tagged.find(tag->second.step);

@@ -115,8 +115,8 @@ def refusal(value: Any) -> str:
     kind = type_name(value).removeprefix("builtins.")
     if type(value) in _LEAVES:  # These are leaves everywhere else.
         return (
-            f"it is a {kind} alone; a state is a dict or another container: "
-            'save {"name": value}'
+            f"it is one value of type {kind}; a state is a dict or another "
+            'container: save {"name": value}'
         )
     if isinstance(value, np.ma.MaskedArray):
         return "a masked array is no leaf: save its data and its mask"

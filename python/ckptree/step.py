@@ -194,7 +194,8 @@ class Step(Mapping[str, Leaf]):
             return Leaf._of(self._engine, tied, self._owner, name)
         if not found.is_leaf:
             raise KeyError(
-                f"step {self.step}: {found.name} is a {found.kind}, not a leaf"
+                f"step {self.step}: {found.name} is of kind {found.kind}, not "
+                "a leaf"
             )
         return Leaf._of(self._engine, found, self._owner)
 

@@ -78,7 +78,8 @@ Key ToKey(nb::handle key, const Parts& parent) {
     return Key{std::move(elements)};
   }
   const std::string message = absl::StrFormat(
-      "%s: the key %s is a %s; keys are str, int, float, bool, None, bytes or "
+      "%s: the key %s is of type %s; keys are str, int, float, bool, None, "
+      "bytes or "
       "tuples of these",
       NameOf(parent), Shown(key), nb::type_name(key.type()).c_str());
   throw nb::type_error(message.c_str());

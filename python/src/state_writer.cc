@@ -30,7 +30,8 @@ void StateWriter::Write(nb::handle state) {
   }
   if (!root.has_value() || root->type == EntryKind::kNone || root->IsLeaf()) {
     const std::string message = absl::StrCat(
-        "the state is a ", std::string(nb::type_name(state.type()).c_str()),
+        "the state is of type ",
+        std::string(nb::type_name(state.type()).c_str()),
         "; a state is a dict or another container: save {\"name\": value}");
     throw nb::type_error(message.c_str());
   }

@@ -56,7 +56,7 @@ def test_what_has_no_value_is_called_what_it_is(ask):
     assert "`e` of step 1 is an empty dict" in ask("get", "1:e")[1]
     assert "`l` of step 1 is an empty list" in ask("get", "1:l")[1]
     assert "`n` of step 1 is None" in ask("get", "1:n")[1]
-    assert "e is no leaf: it is a dict" in ask("history", "e")[1]
+    assert "e is no leaf: it is of kind dict" in ask("history", "e")[1]
 
 
 def test_parts_of_complex_numbers_are_counted_alike(ask):

@@ -47,7 +47,7 @@ def test_a_step_is_a_mapping_of_leaves(step):
         step["layers/0"]
     with pytest.raises(KeyError, match=r"leaf ''.*whole state; restore\(3\)"):
         step[""]
-    with pytest.raises(KeyError, match="is a none, not a leaf"):
+    with pytest.raises(KeyError, match="is of kind none, not a leaf"):
         step["layers/[1]"]
     with pytest.raises(TypeError, match="names"):
         step[3]

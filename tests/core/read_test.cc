@@ -178,10 +178,11 @@ TEST_F(ReadTest, WhatDoesNotFitIsNamed) {
                                        HasSubstr("destination 10"))));
   EXPECT_THAT(step.Read("name", out),
               StatusIs(kInvalid, AllOf(HasSubstr("name has 2 bytes"))));
-  EXPECT_THAT(step.Read("params/none", out),
-              StatusIs(kInvalid, HasSubstr("params/none is a none")));
+  EXPECT_THAT(
+      step.Read("params/none", out),
+      StatusIs(kInvalid, HasSubstr("params/none is of kind none: it has")));
   EXPECT_THAT(step.ReadBox(At("name"), {{0}, {1}}, std::span(out).first(1)),
-              StatusIs(kInvalid, HasSubstr("name is a str")));
+              StatusIs(kInvalid, HasSubstr("name is of kind str: only")));
   EXPECT_THAT(step.ReadBox(At("params/packed"), {{0, 0}, {1, 2}},
                            std::span(out).first(1)),
               StatusIs(kInvalid, HasSubstr("params/packed is packed")));

@@ -37,8 +37,10 @@ TEST(JsonTest, WhatItSaysOfWhatIsNone) {
       {"\"\\", "there is not a value"},
       {"\"\\u12", "there is not a value"},
       {std::string("1\0", 2), "at byte 1 there is not the end"},
-      {"\"\xff\"", "UTF-8"},
-      {std::string(501, '['), "over 500 levels"},
+      {"\"\xff\"", "no JSON: it is no UTF-8"},
+      {std::string(501, '['),
+       "nested too deeply: at most 500 levels are possible, and one more "
+       "begins at byte 500"},
   };
   for (const auto& [text, why] : kCases) {
     EXPECT_THAT(std::string(CheckJson(text).message()), HasSubstr(why)) << text;

@@ -43,6 +43,18 @@ TEST_F(MessagesTest, AnAddressThatLacksASlash) {
   }
 }
 
+TEST_F(MessagesTest, OneStepIsNoSteps) {
+  ASSERT_EQ(Ask({"fork", "500", "--branch", "lr"}).code, 0);
+  ASSERT_OK_AND_ASSIGN(Store store, Store::Open(store_));
+  StepBuilder builder = store.Begin(4, {.branch = "lr"});
+  builder.PutInt("n", 1);
+  ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+  EXPECT_THAT(store.Resolve(AtStep(5, "lr")),
+              testing::StatusIs(absl::StatusCode::kNotFound,
+                                HasSubstr("branch 'lr' has one step, 4")));
+  ASSERT_OK(store.Close());
+}
+
 TEST_F(MessagesTest, BestNeedsMinOrMax) {
   for (const char* rev : {"best:loss:mid", "best:loss:", "best:loss:mid:lr"}) {
     const Result result = Ask({"get", rev});

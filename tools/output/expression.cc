@@ -57,6 +57,13 @@ absl::Status NoTime(const ExpressionNode& node) {
                             kTimeForms));
 }
 
+absl::Status OnlyOfFind(const ExpressionNode& node) {
+  return ErrorAtNode(
+      node, absl::StrFormat("no `%s` here: `prev.`, which is the step before, "
+                            "belongs to `ckptree find`",
+                            Escape(node.name)));
+}
+
 // Marks a comparison of one of `times`, and looks at what it is compared with.
 absl::Status BindTimes(ExpressionNode* node,
                        const std::vector<std::string>& times) {
@@ -222,6 +229,7 @@ class Evaluator {
       absl::StatusOr<nlohmann::ordered_json> value = Value(*operand);
       if (!value.ok()) return value;
       if (!value->is_null() && !value->is_number()) {
+        if (operand->before) return OnlyOfFind(*operand);
         return ErrorAtNode(*operand, absl::StrFormat("this is %s, not a number",
                                                      NameOf(*value)));
       }
@@ -319,6 +327,9 @@ class Evaluator {
                                      (swapped ? truth.get<bool>() : meant));
       }
     }
+    for (const auto& operand : node.operands) {
+      if (operand->before) return OnlyOfFind(*operand);
+    }
     return ErrorAtNode(node, absl::StrFormat("%s is compared with %s",
                                              NameOf(left), NameOf(right)));
   }
@@ -408,14 +419,22 @@ absl::Status Expression::Bind(const std::vector<std::string>& names,
                               const std::map<std::string, std::string>& shown,
                               const std::vector<std::string>& times) {
   absl::Status status;
+  const bool knows_before = std::ranges::any_of(
+      names, [](const auto& name) { return name.starts_with(kBefore); });
   ForEachNode(root_.get(), [&](ExpressionNode* node) {
     if (node->kind != ConditionKind::kName || !status.ok()) return;
+    const bool before = !knows_before && node->name.starts_with(kBefore);
     const bool known =
         std::find(names.begin(), names.end(), node->name) != names.end();
     if (known && !IsNumberName(*node)) return;
     if (node->right && !node->quoted) {
       node->kind = ConditionKind::kLiteral;
       node->literal = MeaningOf(node->name);
+      node->before = before;
+      return;
+    }
+    if (before && !node->quoted) {
+      status = OnlyOfFind(*node);
       return;
     }
     const std::string* const longer = NameThatGoesOn(node->name, names);

@@ -24,6 +24,9 @@ namespace ckptree::tools {
 const std::string* NameThatGoesOn(std::string_view name,
                                   const std::vector<std::string>& names);
 
+// Before a name: its value in the step before, which `find` alone knows.
+inline constexpr std::string_view kBefore = "prev.";
+
 struct ExpressionNode;
 
 // A condition over named values.

@@ -50,6 +50,7 @@ struct ExpressionNode {
   bool quoted = false;  // The name stood in backquotes.
   bool right = false;   // Alone on the right of a comparison.
   bool times = false;   // A comparison of times.
+  bool before = false;  // A text that begins as a name that only `find` has.
   std::int64_t index = 0;
   std::vector<std::shared_ptr<ExpressionNode>> operands = {};
 };

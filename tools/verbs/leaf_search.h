@@ -31,9 +31,6 @@ namespace ckptree::tools {
 inline constexpr std::string_view kWhereHint =
     "`ckptree help where` shows what a condition is";
 
-// Begins the names of what stands in the step before.
-inline constexpr std::string_view kBefore = "prev.";
-
 // True of what every leaf, or every step, has under this name, which is without
 // kBefore: a metric of that name is `metrics.NAME`.
 bool IsOwnName(std::string_view name);
