@@ -59,7 +59,7 @@ class TableDamageTest : public IndexRebuildTest {
     for (const FoundRecord& record : *records) {
       if (record.proven) ++proven;
       if (!found.contains(record.key) || record.proven) {
-        found[record.key] = table->Read(record);
+        ASSERT_OK_AND_ASSIGN(found[record.key], table->Read(record));
       }
     }
     for (const auto& [key, value] : models_[space_]) {
