@@ -10,6 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "ckptree/policy.h"
 
 namespace ckptree::internal {
 
@@ -22,8 +23,8 @@ struct PolicyTurns {
     std::string text;
     bool from_program = false;
 
-    bool IsOf(const std::string& policy, bool program) const {
-      return text == policy && from_program == program;
+    bool IsOf(const PolicyInfo& policy) const {
+      return text == policy.text && from_program == policy.from_program;
     }
   };
 

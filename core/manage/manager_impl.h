@@ -68,6 +68,10 @@ struct CheckpointManager::Impl {
 
   internal::Engine& engine() const { return *store.engine_; }
   bool read_only() const { return options.store.read_only; }
+  // Its saves bring the branch its policy; not where rank 0 does that.
+  bool sets_policy() const {
+    return !read_only() && (ranks == nullptr || ranks->decides());
+  }
   // kInternal where the clock of the options threw.
   absl::StatusOr<absl::Time> Now() const {
     absl::Time now = absl::Now();
@@ -95,6 +99,15 @@ struct CheckpointManager::Impl {
   // nobody set one by hand since this manager was opened.
   absl::Status TakeTurn();
   void LeaveTurns();
+  // Whether the policy of the branch, which is `known`, gives way to that of
+  // the options at this manager's next save: nobody set it by hand since this
+  // was opened. `brought`: by whom one came last, not this manager; or null.
+  bool Gives(const internal::PolicyTurns::Turn* brought,
+             const PolicyInfo& known) const;
+  // What says which step is the best, beside the options: the policy that the
+  // branch has from this manager's next save on; of one that saves nothing,
+  // the one that it was given.
+  absl::StatusOr<Preservation> PolicyToJudgeBy() const;
 
   std::string Branch() const {
     const absl::MutexLock lock(&mu);

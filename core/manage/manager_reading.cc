@@ -101,10 +101,8 @@ absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::LatestStep()
 absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::BestStep()
     const {
   CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
-  CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo policy,
-                           impl_->store.Policy(impl_->Branch()));
-  const std::optional<BestN> rule =
-      internal::BestOf(impl_->options, policy.policy);
+  CKPTREE_ASSIGN_OR_RETURN(const Preservation policy, impl_->PolicyToJudgeBy());
+  const std::optional<BestN> rule = internal::BestOf(impl_->options, policy);
   const absl::StatusOr<std::optional<std::int64_t>> latest = LatestStep();
   if (!rule.has_value() || !latest.ok()) return latest;
   // Where the row of a step cannot be read, that may be the better one.

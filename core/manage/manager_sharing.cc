@@ -142,9 +142,8 @@ absl::StatusOr<CheckpointManager> CheckpointManager::Over(
 absl::Status CheckpointManager::Impl::SetUp() {
   const std::string name = Branch();
   CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo known, store.Policy(name));
-  if (read_only() || (ranks != nullptr && !ranks->decides())) {
-    return absl::OkStatus();
-  }
+  found = {nullptr, known.text, known.from_program};
+  if (!sets_policy()) return absl::OkStatus();
   // It is set by the first save: who only restores changes nothing.
   if (const std::optional<Preservation> policy =
           internal::PreservationOf(options);
@@ -155,7 +154,6 @@ absl::Status CheckpointManager::Impl::SetUp() {
     // What other options brought gives way to none; this one stays.
     CKPTREE_RETURN_IF_ERROR(engine().retention().CheckHealth(known.policy));
   }
-  found = {nullptr, known.text, known.from_program};
   if (options.metadata.empty()) return absl::OkStatus();
   CKPTREE_ASSIGN_OR_RETURN(const std::string metadata, store.Metadata(name));
   if (!metadata.empty()) return absl::OkStatus();
@@ -217,6 +215,11 @@ absl::StatusOr<PolicyTurns::Turn> CheckpointManager::Impl::SetPolicy(
   return PolicyTurns::Turn{this, Text(*policy), from_program};
 }
 
+bool CheckpointManager::Impl::Gives(const PolicyTurns::Turn* brought,
+                                    const PolicyInfo& known) const {
+  return found.IsOf(known) || (brought != nullptr && brought->IsOf(known));
+}
+
 absl::Status CheckpointManager::Impl::TakeTurn() {
   const std::string name = Branch();
   PolicyTurns& turns = engine().policy_turns();
@@ -226,13 +229,31 @@ absl::Status CheckpointManager::Impl::TakeTurn() {
     if (turn->second.manager == this) return absl::OkStatus();
   }
   CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo known, store.Policy(name));
-  const bool by_manager = turn != turns.last.end() &&
-                          turn->second.IsOf(known.text, known.from_program);
-  const bool by_hand_since =
-      !by_manager && !found.IsOf(known.text, known.from_program);
-  if (by_hand_since) return absl::OkStatus();
+  if (!Gives(turn != turns.last.end() ? &turn->second : nullptr, known)) {
+    return absl::OkStatus();
+  }
   CKPTREE_ASSIGN_OR_RETURN(turns.last[name], SetPolicy(name));
   return absl::OkStatus();
+}
+
+absl::StatusOr<Preservation> CheckpointManager::Impl::PolicyToJudgeBy() const {
+  const std::string name = Branch();
+  PolicyTurns& turns = engine().policy_turns();
+  const absl::MutexLock lock(&turns.mu);
+  CKPTREE_ASSIGN_OR_RETURN(PolicyInfo known, store.Policy(name));
+  std::optional<Preservation> given = internal::PreservationOf(options);
+  if (!given.has_value()) return std::move(known.policy);
+  bool stands = false;  // What the branch has, also from the next save on.
+  if (sets_policy()) {
+    const auto turn = turns.last.find(name);
+    const bool has_turn = turn != turns.last.end();
+    stands = (has_turn && turn->second.manager == this) ||
+             !Gives(has_turn ? &turn->second : nullptr, known);
+  } else {
+    // Who sets none sees that of its own program, but for one by hand since.
+    stands = !known.text.empty() && !known.from_program && !found.IsOf(known);
+  }
+  return stands ? std::move(known.policy) : *std::move(given);
 }
 
 void CheckpointManager::Impl::NoteFork(const std::string& name,

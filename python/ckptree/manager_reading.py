@@ -72,8 +72,8 @@ class ManagerReading:
         Parameters
         ----------
         step : int or str, optional
-            Which one: None or "latest", a number, "best" by the metric of the
-            options or of the policy, "healthy", ... as in Store.restore().
+            Which one: None or "latest", a number, "best" (see best_step()),
+            "healthy", ... as in Store.restore().
         like : tree, optional
             A state of the same structure, as in Store.restore().
         items : list of str
@@ -151,8 +151,10 @@ class ManagerReading:
         return self._engine.latest_step()
 
     def best_step(self) -> int | None:
-        """By the metric of the options or of the policy; the latest where there
-        is none; None where no step has it.
+        """By the metric of the options, `preservation` among them, also before
+        the first save and where nothing is saved; without such options, or
+        where a policy was set by hand since, by that of the branch's policy.
+        The latest where there is none; None where no step has it.
 
         >>> manager.best_step()
         2

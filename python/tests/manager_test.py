@@ -100,6 +100,23 @@ def test_the_best(manage):
         manager.restore(3)
 
 
+def test_the_best_is_of_the_preservation_that_was_given(manage):
+    by_loss = ckptree.Best("loss", "min")
+    manager = manage(preservation=ckptree.Best("accuracy", "max"))
+    for step, (loss, accuracy) in enumerate([(3, 0.5), (1, 0.5), (2, 0.9)]):
+        save(manager, step, metrics={"loss": loss, "accuracy": accuracy})
+    assert manager.best_step() == 2
+    # Before its first save, where it only reads, and after its first save.
+    for given in (by_loss, by_loss | ckptree.Latest(9)):
+        for read_only in (True, False):
+            manager = manage(preservation=given, read_only=read_only)
+            assert manager.best_step() == 1
+            assert manager.restore("best")["step"] == 1
+    save(manager, 3, metrics={"loss": 5, "accuracy": 0.1})
+    assert manager.best_step() == manager.restore("best")["step"] == 1
+    assert manage(preservation=ckptree.Latest(9)).best_step() == 3
+
+
 def warnings_of(caplog, manager):
     """What was logged as a warning so far."""
     manager.store.flush()  # Delivers what the engine has to say.

@@ -153,6 +153,50 @@ TEST_F(ManagerTest, BestSteps) {  // OPT-05, OPT-06, PP-09, CM-12
   EXPECT_THAT(Latest(), Optional(9));
 }
 
+// By what a manager was given, before its first save as after it, and where it
+// saves nothing: not by the policy of another one.
+TEST_F(ManagerTest, TheBestStepIsOfThePreservationThatWasGiven) {  // CM-12
+  const BestN by_loss = {.metric = "loss", .mode = BestMode::kMin};
+  Open({.preservation = BestN{.metric = "acc", .mode = BestMode::kMax}});
+  for (std::int64_t step = 0; step < 4; ++step) {
+    const auto loss = static_cast<double>((step + 3) % 4);  // Best: step 1.
+    EXPECT_TRUE(Save(
+        step, {.metrics = {{"loss", loss}, {"acc", step == 2 ? 1.0 : 0.5}}}));
+  }
+  EXPECT_THAT(Best(), Optional(2));
+  const std::vector<Preservation> all = {
+      by_loss, AnyOf{{LatestN{10}, by_loss}},
+      AnyOf{{LatestN{1}, AllOf{{EveryNSteps{1}, AnyOf{{by_loss}}}}}}};
+  for (const Preservation& given : all) {
+    Open({.store = {.read_only = true}, .preservation = given});
+    EXPECT_THAT(Best(), Optional(1)) << Text(given);
+    EXPECT_EQ(manager_->OpenStep(ckptree::BestByPolicy())->step(), 1);
+    Open({.preservation = given});
+    EXPECT_THAT(Best(), Optional(1)) << Text(given);
+    EXPECT_EQ(manager_->OpenStep(ckptree::BestByPolicy())->step(), 1);
+    // Beside one of another policy, over one open store.
+    absl::StatusOr<CheckpointManager> over = CheckpointManager::Over(
+        manager_->store(), {.preservation = LatestN{9}});
+    ASSERT_OK(over);
+    EXPECT_THAT(*over->BestStep(), Optional(3));
+    EXPECT_THAT(Best(), Optional(1));
+  }
+  // As after a save; a policy by hand since then is that of the branch.
+  EXPECT_TRUE(Save(4, {.metrics = {{"loss", 7.0}, {"acc", 0.5}}}));
+  EXPECT_THAT(Best(), Optional(1));
+  Open({.preservation = by_loss});
+  ASSERT_OK(manager_->store().SetPolicy(
+      BestN{.metric = "acc", .mode = BestMode::kMax}));
+  EXPECT_THAT(Best(), Optional(2));
+  EXPECT_TRUE(Save(5, {.metrics = {{"loss", 7.0}, {"acc", 0.5}}}));
+  EXPECT_THAT(Best(), Optional(2));
+  // Who was given none asks the branch.
+  Open();
+  EXPECT_THAT(Best(), Optional(2));
+  Open({.preservation = LatestN{9}});
+  EXPECT_THAT(Best(), Optional(5));
+}
+
 // The best step is not lost to a policy of the store that knows of no metric.
 TEST_F(ManagerTest, AMetricAloneKeepsAll) {  // OPT-05
   Open({.max_to_keep = 1});

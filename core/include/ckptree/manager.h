@@ -262,8 +262,10 @@ class CKPTREE_EXPORT CheckpointManager {
   // Committed steps, ascending.
   absl::StatusOr<std::vector<std::int64_t>> AllSteps() const;
   absl::StatusOr<std::optional<std::int64_t>> LatestStep() const;
-  // By the best metric of the options or of the policy; the latest where there
-  // is none; nothing where no step has it.
+  // By the best metric of the options, their `preservation` among them, also
+  // before the first save and where nothing is saved; without such options, or
+  // where a policy was set by hand since, by that of the branch's policy. The
+  // latest where there is none; nothing where no step has it.
   absl::StatusOr<std::optional<std::int64_t>> BestStep() const;
   absl::StatusOr<std::vector<std::pair<std::string, double>>> Metrics(
       std::int64_t step) const;
