@@ -108,25 +108,21 @@ absl::Status Coordinator::Meet() {
 absl::StatusOr<bool> Coordinator::Met(bool late) {
   const absl::MutexLock lock(&mu_);
   absl::Status status = Poll(/*look=*/true);
-  std::vector<int> missing;
+  std::vector<std::string> missing;  // No process of it ever came.
+  std::vector<std::string> gave_up;
   for (int rank = 1; rank < options_.world; ++rank) {
-    if (std::none_of(peers_.begin(), peers_.end(), [rank](const Peer& peer) {
-          return peer.rank == static_cast<std::uint32_t>(rank) &&
-                 peer.welcome && !peer.closed;
-        })) {
-      missing.push_back(rank);
+    bool came = false;
+    bool there = false;
+    for (const Peer& peer : peers_) {
+      if (peer.rank != static_cast<std::uint32_t>(rank)) continue;
+      came = came || peer.welcome;
+      there = there || (peer.welcome && !peer.closed);
     }
+    if (!there) (came ? gave_up : missing).push_back(absl::StrCat(rank));
   }
-  if (status.ok() && !missing.empty()) {
+  if (status.ok() && !(missing.empty() && gave_up.empty())) {
     if (!late) return false;
-    const std::size_t named = std::min(missing.size(), kNamed);
-    status = absl::DeadlineExceededError(absl::StrFormat(
-        "of %d ranks %d did not come within %s: %s%s", options_.world,
-        missing.size(), SecondsText(options_.open_deadline),
-        absl::StrJoin(missing.begin(),
-                      missing.begin() + static_cast<std::ptrdiff_t>(named),
-                      ", "),
-        named < missing.size() ? ", ..." : ""));
+    status = Missing(std::move(missing), std::move(gave_up));
     if (!turned_away_.ok()) {
       status = absl::Status(
           status.code(),
@@ -140,6 +136,24 @@ absl::StatusOr<bool> Coordinator::Met(bool late) {
   }
   CKPTREE_RETURN_IF_ERROR(status);
   return true;
+}
+
+// Who gave up is not who the others waited for.
+absl::Status Coordinator::Missing(std::vector<std::string> missing,
+                                  std::vector<std::string> gave_up) const {
+  std::string text = absl::StrFormat("of %d ranks ", options_.world);
+  if (!missing.empty()) {
+    absl::StrAppendFormat(&text, "%d did not come within %s: ", missing.size(),
+                          SecondsText(options_.open_deadline));
+    absl::StrAppend(&text, ListOf(std::move(missing)),
+                    gave_up.empty() ? "" : "; ");
+  }
+  if (!gave_up.empty()) {
+    absl::StrAppendFormat(
+        &text, "%d came and gave up before all were there: ", gave_up.size());
+    absl::StrAppend(&text, ListOf(std::move(gave_up)));
+  }
+  return absl::DeadlineExceededError(text);
 }
 
 absl::Status Coordinator::Poll(bool look) {

@@ -95,6 +95,9 @@ class Coordinator {
   // Whether all ranks are there, and were told so; where it is `late`, or one
   // of them cannot go on, they are told that.
   absl::StatusOr<bool> Met(bool late);
+  // What the opening fails with, by the numbers of the ranks.
+  absl::Status Missing(std::vector<std::string> missing,
+                       std::vector<std::string> gave_up) const;
   // While no step is saved: a rank that was started again wants to be welcome.
   void LookAround();
   Backoff NewBackoff();

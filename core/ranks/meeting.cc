@@ -2,6 +2,7 @@
 
 #include "core/ranks/meeting.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -84,7 +85,10 @@ absl::StatusOr<CoordinatorMail> Meeting::FindCoordinator() {
       while (mail.Poll().ok()) {
         if (mail.open().has_value()) {
           wrong = CheckOpen(*mail.open());
-          if (wrong.ok()) return mail;
+          if (wrong.ok()) {
+            found_ = kv::MonotonicNow();
+            return mail;
+          }
           if (mail.alive()) return wrong;
         } else if (remote_ != nullptr) {
           break;  // It was swept: a newer one has come.
@@ -118,10 +122,20 @@ absl::StatusOr<bool> Meeting::AwaitWelcome(std::uint64_t nonce,
       return true;
     }
     if (!alive) return false;
-    if (kv::MonotonicNow() > end_) return Late(mail);
+    if (IsOver(*mail)) return Late(mail);
     if (cancelled()) return absl::CancelledError("opening was cancelled");
     backoff.Pause();
   }
+}
+
+bool Meeting::IsOver(const CoordinatorMail& mail) const {
+  const absl::Time now = kv::MonotonicNow();
+  if (now <= end_) return false;
+  const absl::Duration grace =
+      std::clamp(options_.open_deadline, kLeastGrace, kMostGrace);
+  // One of a run before says nothing.
+  return now - mail.heard() > grace ||
+         now > found_ + options_.open_deadline + grace;
 }
 
 absl::Status Meeting::CheckOpen(const schema::RankMail& open) const {

@@ -67,6 +67,9 @@ class Ranks:
         copies and writes says so, however long that takes.
     open_deadline : float
         Seconds that opening waits for the other ranks, which may start later.
+        Rank 0 counts from when it has the store, and any other from when it
+        sees rank 0, and then waits up to 30 s more for its word, which names
+        those that did not come: all of them name the same ranks.
         Where rank 0 is refused the store all hear why at once, by its error;
         but not who starts later than that, nor, without a shared folder, of a
         `remote` that rank 0 does not reach: these wait that long for it.

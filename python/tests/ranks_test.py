@@ -299,6 +299,13 @@ say(*caught(lambda: opened(open_deadline=0.5)))
     (kind, message), = run_ranks(code, 3, path, ranks=[1])[1]
     assert kind == "UnavailableError"
     assert "rank 1 of 3 saw no coordinator of job test" in message
+    # By all alike, though their own time ends before rank 0 judges.
+    code = """
+say(*caught(lambda: opened(open_deadline=4)))
+"""
+    for [(kind, message)] in run_ranks(code, 3, path, ranks=[0, 1]).values():
+        assert kind == "UnavailableError"
+        assert "of 3 ranks 1 did not come within 4 s: 2" in message
 
 
 def test_open_fails_on_all_ranks_where_rank_0_cannot(tmp_path):

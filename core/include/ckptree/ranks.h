@@ -57,7 +57,10 @@ struct RankOptions {
   // many times what a request takes, which has no more than this, nor than 20
   // seconds.
   absl::Duration deadline = absl::Minutes(5);
-  // How long Open() waits for the other ranks, which may start much later.
+  // How long Open() waits for the other ranks, which may start much later. Rank
+  // 0 counts from when it has the store, and any other from when it sees rank
+  // 0, and then waits up to 30 s more for its word, which names those that did
+  // not come: all of them name the same ranks.
   // Where rank 0 is refused the store, the others whose processes had begun by
   // then are told why at once; a later one waits as if it had not come. So do
   // all of ranks that share no folder where rank 0 does not reach store.remote,
