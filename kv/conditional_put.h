@@ -22,9 +22,10 @@ std::string NewWriteId();
 //
 //   kCreated  the object is there and has this write id
 //   kExists   it is there, and is another's
-//   kUnknown  the deadline passed before either could be seen; the caller may
-//             call again with the same bytes and write id, and no others for
-//             this name
+//   kUnknown  the deadline passed before either could be seen, or the call was
+//             cancelled (reason: kCancelled), also by the store's own token
+//             (ObjectStore::Ending()); the caller may call again with the same
+//             bytes and write id, and no others for this name
 //
 // An error is one of the first request: nothing was created. One of a later
 // request leaves the first unknown, and is the reason of that.

@@ -100,6 +100,11 @@ class ObjectStore {
   // The address it was opened by, as PlainAddress() has it.
   virtual const std::string& address() const = 0;
 
+  // What ends a request that begins now with `call`: a store whose user may
+  // have enough of it adds a token where `call` has none. A wait between two
+  // requests has to end by it, too; it is asked for anew before each wait.
+  virtual Call Ending(const Call& call) const { return call; }
+
   // Creates the object unless it is there: of all who try, one wins. An error
   // means that nothing was created, nor will be. Sent once: what repeats it is
   // PutSettled(). `write_id` is 32 hexadecimal digits, drawn at random for

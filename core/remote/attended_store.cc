@@ -50,6 +50,10 @@ class AttendedStore : public kv::ObjectStore {
 
   const std::string& address() const override { return store_->address(); }
 
+  kv::Call Ending(const kv::Call& call) const override {
+    return Attended(call);
+  }
+
   absl::StatusOr<kv::PutAnswer> PutIfAbsent(const std::string& name,
                                             std::string_view bytes,
                                             const std::string& write_id,

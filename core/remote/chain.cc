@@ -111,7 +111,7 @@ absl::StatusOr<RemoteCommit> RemoteChain::CheckAgain(
     if (looks == kMostLooks) {
       return absl::UnavailableError(commit.status().message());
     }
-    Pause(kLookPause, call.cancelled);
+    Pause(kLookPause, store_->Ending(call).cancelled);
     CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> again,
                              Get(ordinal, call));
     if (!again.has_value()) {
@@ -296,9 +296,12 @@ absl::Status RemoteChain::Settle(const kv::Call& call) {
   pending_->asked = true;
   const absl::Status unknown = !answer.ok() ? answer.status() : answer->reason;
   if (!answer.ok() || answer->outcome == kv::PutOutcome::kUnknown) {
-    return absl::UnavailableError(absl::StrFormat(
-        "whether commit %d is in %s is not known yet: %s",
-        pending_->commit.ordinal, store_->address(), unknown.message()));
+    return absl::Status(
+        absl::IsCancelled(unknown) ? unknown.code()
+                                   : absl::StatusCode::kUnavailable,
+        absl::StrFormat("whether commit %d is in %s is not known yet: %s",
+                        pending_->commit.ordinal, store_->address(),
+                        unknown.message()));
   }
   if (answer->outcome == kv::PutOutcome::kCreated) return Settled();
   // Another's. Whose it is, is looked at before anything is said.

@@ -70,7 +70,8 @@ class RemoteChain {
   //   kFailedPrecondition  of others: fenced. It never was committed, nor will
   //                 be; nor will any other of this writer
   //   kUnavailable  nobody knows yet; Settle() asks again. Nothing else may be
-  //                 asked for before
+  //                 asked for before. kCancelled: so it is, and `call` was
+  //                 cancelled, or the store's own token ended it
   //
   // Other errors: nothing was created, nor will be.
   absl::Status Append(schema::RemoteCommit draft, const kv::Call& call);

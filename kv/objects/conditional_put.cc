@@ -50,6 +50,15 @@ absl::StatusOr<PutOutcome> LookAt(ObjectStore& store, const std::string& name,
                                                 : PutOutcome::kExists;
 }
 
+// Why a creation was not settled: who cancelled it hears that, and what kept it
+// from being settled; else that alone.
+absl::Status Ended(const absl::Status& over, const absl::Status& kept) {
+  if (kept.ok() || absl::IsCancelled(kept)) return over;
+  if (!absl::IsCancelled(over)) return kept;
+  return absl::CancelledError(
+      absl::StrCat(over.message(), ": ", kept.message()));
+}
+
 // `denials`: how often it was said to be there, and then not to be there;
 // nobody waits for more than kMostDenials of them.
 absl::StatusOr<PutAnswer> Settle(ObjectStore& store, const std::string& name,
@@ -64,17 +73,24 @@ absl::StatusOr<PutAnswer> Settle(ObjectStore& store, const std::string& name,
     if (seen.ok() && *seen != PutOutcome::kUnknown) {
       return PutAnswer{*seen, absl::OkStatus()};
     }
+    // Somebody has had enough of the requests, so of what repeats them.
+    if (absl::IsCancelled(seen.status())) {
+      return PutAnswer{PutOutcome::kUnknown,
+                       Ended(seen.status(), answer.reason)};
+    }
     if (!seen.ok()) answer.reason = seen.status();
     if (denials != nullptr && seen.ok() &&
         answer.outcome == PutOutcome::kExists && ++*denials >= kMostDenials) {
       return answer;
     }
-    const absl::Status over = CheckCall(call, absl::StrCat("creating ", name));
+    // With the token that the requests have, which may not be in `call`.
+    const Call ending = store.Ending(call);
+    WaitOrEnd(ending, PauseBefore(tries, absl::ZeroDuration()));
+    const absl::Status over =
+        CheckCall(ending, absl::StrCat("creating ", name));
     if (!over.ok()) {
-      return PutAnswer{PutOutcome::kUnknown,
-                       answer.reason.ok() ? over : answer.reason};
+      return PutAnswer{PutOutcome::kUnknown, Ended(over, answer.reason)};
     }
-    WaitOrEnd(call, PauseBefore(tries, absl::ZeroDuration()));
     if (!seen.ok()) continue;  // It is looked at again first.
     absl::StatusOr<PutAnswer> again =
         store.PutIfAbsent(name, bytes, write_id, call);

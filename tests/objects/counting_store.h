@@ -56,6 +56,12 @@ class RequestCount {
     const std::scoped_lock lock(mu_);
     hook_ = std::move(hook);
   }
+  // From now on what a hook returns of a creation is the answer to it that did
+  // not come: whether the object is there is not known.
+  void LoseAnswers() {
+    const std::scoped_lock lock(mu_);
+    loses_answers_ = true;
+  }
   // Called with the same words when a request was answered, or failed.
   void SetAnsweredHook(std::function<void(const std::string& what)> hook) {
     const std::scoped_lock lock(mu_);
@@ -120,6 +126,10 @@ class RequestCount {
     return answer;
   }
 
+  bool loses_answers() const {
+    const std::scoped_lock lock(mu_);
+    return loses_answers_;
+  }
   PutHook put_hook() const {
     const std::scoped_lock lock(mu_);
     return put_hook_;
@@ -134,7 +144,10 @@ class RequestCount {
                                               std::string_view bytes,
                                               const std::string& write_id,
                                               const kv::Call& call) override {
-      if (auto s = count_->Note(call, "create", name); !s.ok()) return s;
+      if (auto s = count_->Note(call, "create", name); !s.ok()) {
+        if (!count_->loses_answers()) return s;
+        return kv::PutAnswer{kv::PutOutcome::kUnknown, std::move(s)};
+      }
       return count_->Answered("create", name,
                               store_->PutIfAbsent(name, bytes, write_id, call));
     }
@@ -195,6 +208,7 @@ class RequestCount {
   std::vector<std::string> requests_;
   absl::Duration longest_;
   CallHook hook_;
+  bool loses_answers_ = false;
   PutHook put_hook_;
   std::function<void(const std::string&)> answered_hook_;
 };

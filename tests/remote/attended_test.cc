@@ -91,6 +91,49 @@ TEST_F(AttendedTest, AnOpenIsCancelled) {
   EXPECT_GT(waited_, 0);
 }
 
+// Where the answer to a creation was lost, what became of it is looked for
+// until the open ends: requests that wait, and such that fail at once.
+TEST_F(AttendedTest, AnOpenIsCancelledThatCreates) {
+  count_.LoseAnswers();
+  int nth = 0;
+  for (const std::string from : {"proof-", "create store", "/commit/"}) {
+    for (const bool waits : {true, false}) {
+      const TempDir folder;
+      std::atomic<bool> gone = false;
+      std::atomic<int> asked = 0;
+      std::atomic<bool> told = false;
+      std::atomic<int> asked_then = 0;
+      count_.SetCallHook([&](const std::string& what, const kv::Call& call) {
+        if (!gone && what.starts_with("create ") &&
+            what.find(from) != std::string::npos) {
+          gone = true;
+        }
+        if (!gone) return absl::OkStatus();
+        ++asked;
+        if (told) ++asked_then;
+        if (waits && !what.starts_with("create ")) return Away(call);
+        return absl::UnavailableError(kCause);
+      });
+      StoreOptions options =
+          RemoteOptions(absl::StrCat("file://", folder.path()));
+      options.cancelled = [&] {
+        // In the pauses, or in the request that waits.
+        if (asked >= 2) told = true;
+        return told.load();
+      };
+      const absl::StatusOr<Store> opened =
+          Store::Open(Disk(absl::StrCat("creates", ++nth)), options);
+      EXPECT_EQ(opened.status().code(), absl::StatusCode::kCancelled)
+          << from << waits << opened.status();
+      EXPECT_THAT(std::string(opened.status().message()), HasSubstr(kCause));
+      EXPECT_TRUE(told) << from << waits;
+      // The one that the stop came into, and what goes on at once behind it.
+      EXPECT_LE(asked_then, 4) << from << waits;
+    }
+  }
+  count_.SetCallHook(nullptr);
+}
+
 TEST_F(AttendedTest, ALookIsCancelled) {
   Store writer = Store::Open(Disk("a"), RemoteOptions(Address())).value();
   SaveStep(writer, 1, 100);
