@@ -105,6 +105,10 @@ class ObjectStore {
   // requests has to end by it, too; it is asked for anew before each wait.
   virtual Call Ending(const Call& call) const { return call; }
 
+  // A reader says what it found wrong with one answer, where the next one was
+  // whole: who looks after this store may want to know.
+  virtual void NoteDamagedAnswer(const std::string& /*what*/) {}
+
   // Creates the object unless it is there: of all who try, one wins. An error
   // means that nothing was created, nor will be. Sent once: what repeats it is
   // PutSettled(). `write_id` is 32 hexadecimal digits, drawn at random for

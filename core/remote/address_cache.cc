@@ -275,9 +275,14 @@ absl::StatusOr<std::optional<std::string>> GetCommit(kv::ObjectStore& store,
 // Whether the very commit is there; then all before it were, too.
 absl::StatusOr<bool> IsThere(const ChainPoint& point, kv::ObjectStore& store,
                              const std::string& uuid, const kv::Call& call) {
-  CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
-                           GetCommit(store, uuid, point.ordinal, call));
-  return bytes.has_value() && base::DigestOf(*bytes) == point.hash;
+  // An answer that was damaged on its way is asked for once more.
+  for (int reads = 0; reads < 2; ++reads) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
+                             GetCommit(store, uuid, point.ordinal, call));
+    if (!bytes.has_value()) return false;
+    if (base::DigestOf(*bytes) == point.hash) return true;
+  }
+  return false;
 }
 
 enum class Standing : std::uint8_t {

@@ -53,6 +53,9 @@ class AttendedStore : public kv::ObjectStore {
   kv::Call Ending(const kv::Call& call) const override {
     return Attended(call);
   }
+  void NoteDamagedAnswer(const std::string& what) override {
+    trouble_->NoteDamagedAnswer(what);
+  }
 
   absl::StatusOr<kv::PutAnswer> PutIfAbsent(const std::string& name,
                                             std::string_view bytes,
@@ -175,6 +178,14 @@ void RemoteTrouble::Heard(const absl::Status& why) {
     if (!since_.has_value()) since_ = kv::MonotonicNow();
   }
   Look();
+}
+
+void RemoteTrouble::NoteDamagedAnswer(const std::string& what) {
+  logger_.Log(LogSeverity::kWarning, "remote",
+              absl::StrCat("an answer of ", address_,
+                           " was damaged on its way, and the next one was "
+                           "whole: ",
+                           what));
 }
 
 std::uint64_t RemoteTrouble::Began(std::string what) {

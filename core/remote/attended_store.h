@@ -40,6 +40,8 @@ class RemoteTrouble {
 
   // A request failed, and is sent again.
   void Heard(const absl::Status& why);
+  // Logs it: nothing else comes of it.
+  void NoteDamagedAnswer(const std::string& what);
   // Of one that was not answered yet; Ended() takes what Began() returned.
   std::uint64_t Began(std::string what);
   void Ended(std::uint64_t call, const absl::Status& how);

@@ -39,12 +39,6 @@ constexpr int kReadAlone = 4;
 constexpr int kMostLooks = 4;
 constexpr absl::Duration kLookPause = absl::Milliseconds(500);
 
-// What to do about a chain that is damaged.
-constexpr std::string_view kFromTheDirectory =
-    "Put it back from a copy. Where there is none the directory of the machine "
-    "that wrote it has all: remove the file 'remote' in that, and an open of "
-    "it with another, empty address ships all of it there";
-
 void Pause(absl::Duration time, const std::stop_token& stop) {
   std::mutex alone;
   std::condition_variable_any never;
@@ -123,11 +117,13 @@ absl::StatusOr<RemoteCommit> RemoteChain::CheckAgain(
       if (none && any_may_come) {
         return absl::UnavailableError(commit.status().message());
       }
-      return absl::DataLossError(absl::StrFormat(
-          "%s. %s", commit.status().message(), kFromTheDirectory));
+      return absl::DataLossError(
+          absl::StrFormat("%s. %s", commit.status().message(), kMendChain));
     }
     *bytes = *std::move(again);
+    const std::string damaged(commit.status().message());
     commit = Check(ordinal, *bytes);
+    if (commit.ok()) store_->NoteDamagedAnswer(damaged);
   }
   return commit;
 }
@@ -158,8 +154,15 @@ void RemoteChain::Forget() {
 absl::Status RemoteChain::GoOnFrom(std::uint64_t ordinal,
                                    const base::Digest& hash,
                                    const kv::Call& call) {
-  CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> bytes,
                            Get(ordinal, call));
+  if (bytes.has_value() && base::DigestOf(*bytes) != hash) {
+    // The answer may have been damaged on its way.
+    CKPTREE_ASSIGN_OR_RETURN(bytes, Get(ordinal, call));
+    if (bytes.has_value() && base::DigestOf(*bytes) == hash) {
+      store_->NoteDamagedAnswer(RemoteCommitName(uuid_, ordinal));
+    }
+  }
   if (!bytes.has_value() || base::DigestOf(*bytes) != hash) {
     return absl::DataLossError(absl::StrFormat(
         "commit %d in %s is %s", ordinal, store_->address(),
@@ -245,7 +248,7 @@ absl::StatusOr<bool> RemoteChain::IsEnd(const kv::Call& call) const {
       "commit %d in %s is gone, and %s is there: see whether somebody, or a "
       "lifecycle rule of the bucket, deleted it. %s",
       ordinal_ + 1, store_->address(), behind.objects.front().name,
-      kFromTheDirectory));
+      kMendChain));
 }
 
 absl::Status RemoteChain::CheckExpected() const {
@@ -253,7 +256,7 @@ absl::Status RemoteChain::CheckExpected() const {
   return absl::DataLossError(absl::StrFormat(
       "commit %d in %s is gone, and an index of commit %d is there: see "
       "whether somebody, or a lifecycle rule of the bucket, deleted it. %s",
-      ordinal_ + 1, store_->address(), expected_, kFromTheDirectory));
+      ordinal_ + 1, store_->address(), expected_, kMendChain));
 }
 
 absl::Status RemoteChain::Append(RemoteCommit draft, const kv::Call& call) {

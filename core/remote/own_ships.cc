@@ -28,19 +28,8 @@ absl::StatusOr<NewestShip> ReadShip(kv::ObjectStore& store,
                                     const kv::Call& call) {
   NewestShip newest{at, std::nullopt};
   if (at == 0) return newest;
-  const std::string name = RemoteCommitName(uuid, at);
-  CKPTREE_ASSIGN_OR_RETURN(
-      const std::optional<std::string> bytes,
-      GetObject(store, name, kv::ObjectStore::kMaxConditionalBytes, call));
-  if (!bytes.has_value()) return newest;
-  absl::StatusOr<schema::RemoteCommit> commit =
-      schema::DecodeRemoteCommit(*bytes);
-  if (!commit.ok()) {
-    return absl::Status(commit.status().code(),
-                        absl::StrFormat("%s in %s: %s", name, store.address(),
-                                        commit.status().message()));
-  }
-  newest.commit = *std::move(commit);
+  CKPTREE_ASSIGN_OR_RETURN(newest.commit,
+                           GetRemoteCommit(store, uuid, at, call));
   return newest;
 }
 

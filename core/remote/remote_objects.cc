@@ -29,8 +29,37 @@ namespace {
 // A commit of a small save fits: one request reads it.
 constexpr std::size_t kFirstRead = std::size_t{128} << 10;
 
+// An answer may be damaged on its way: then the second one is whole.
+constexpr int kMostReads = 2;
+
 std::string Under(std::string_view uuid) {
   return uuid.empty() ? "" : HexOf(uuid) + "/";
+}
+
+// Of GetObject() by `decode`; what does not decode is read once more, and is
+// then the error that `say` makes of it.
+template <typename Record>
+absl::StatusOr<std::optional<Record>> GetDecoded(
+    kv::ObjectStore& store, const std::string& name, std::size_t most,
+    absl::StatusOr<Record> (*decode)(std::string_view bytes),
+    absl::FunctionRef<absl::Status(const absl::Status& why)> say,
+    const kv::Call& call) {
+  absl::Status damaged;
+  for (int reads = 1;; ++reads) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
+                             GetObject(store, name, most, call));
+    if (!bytes.has_value()) return std::nullopt;
+    absl::StatusOr<Record> found = decode(*bytes);
+    if (found.ok()) {
+      if (!damaged.ok()) {
+        store.NoteDamagedAnswer(
+            absl::StrFormat("%s: %s", name, damaged.message()));
+      }
+      return *std::move(found);
+    }
+    damaged = found.status();
+    if (reads == kMostReads || !absl::IsDataLoss(damaged)) return say(damaged);
+  }
 }
 
 }  // namespace
@@ -175,8 +204,7 @@ absl::StatusOr<std::string> GetChecked(kv::ObjectStore& store,
                                        std::uint64_t bytes,
                                        const base::Digest& digest,
                                        const kv::Call& call) {
-  // An answer may be damaged on its way: then the second one is whole.
-  for (int tries = 0; tries < 2; ++tries) {
+  for (int reads = 1; reads <= kMostReads; ++reads) {
     CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> found,
                              GetKnown(store, name, bytes, call));
     if (!found.has_value()) {
@@ -184,6 +212,7 @@ absl::StatusOr<std::string> GetChecked(kv::ObjectStore& store,
           "%s is missing in %s, and a commit needs it", name, store.address()));
     }
     if (found->size() == bytes && base::DigestOf(*found) == digest) {
+      if (reads > 1) store.NoteDamagedAnswer(name);
       return *std::move(found);
     }
   }
@@ -207,21 +236,35 @@ absl::Status ForEachObject(
 
 absl::StatusOr<std::optional<schema::RemoteStore>> FindRemoteStore(
     kv::ObjectStore& store, const kv::Call& call) {
-  CKPTREE_ASSIGN_OR_RETURN(
-      const std::optional<std::string> bytes,
-      GetObject(store, kRemoteStoreName, kFirstRead, call));
-  if (!bytes.has_value()) return std::nullopt;
-  absl::StatusOr<schema::RemoteStore> found = schema::DecodeRemoteStore(*bytes);
-  if (found.ok()) return *std::move(found);
-  return absl::Status(
-      found.status().code(),
-      absl::StrFormat("%s: the object '%s': %s%s", store.address(),
-                      kRemoteStoreName, found.status().message(),
-                      absl::IsDataLoss(found.status())
-                          ? ". Delete it: the directory that shipped there, or "
-                            "an open with this remote that has take_over set, "
-                            "puts it back"
-                          : ""));
+  const auto say = [&store](const absl::Status& why) {
+    return absl::Status(
+        why.code(),
+        absl::StrFormat("%s: the object '%s': %s%s", store.address(),
+                        kRemoteStoreName, why.message(),
+                        absl::IsDataLoss(why)
+                            ? ". Delete it: the directory that shipped there, "
+                              "or an open with this remote that has take_over "
+                              "set, puts it back"
+                            : ""));
+  };
+  return GetDecoded<schema::RemoteStore>(store, kRemoteStoreName, kFirstRead,
+                                         schema::DecodeRemoteStore, say, call);
+}
+
+absl::StatusOr<std::optional<schema::RemoteCommit>> GetRemoteCommit(
+    kv::ObjectStore& store, std::string_view uuid, std::uint64_t ordinal,
+    const kv::Call& call) {
+  const std::string name = RemoteCommitName(uuid, ordinal);
+  const auto say = [&](const absl::Status& why) {
+    return absl::Status(
+        why.code(), absl::StrFormat("commit %d in %s (%s): %s%s%s", ordinal,
+                                    store.address(), name, why.message(),
+                                    absl::IsDataLoss(why) ? ". " : "",
+                                    absl::IsDataLoss(why) ? kMendChain : ""));
+  };
+  return GetDecoded<schema::RemoteCommit>(
+      store, name, kv::ObjectStore::kMaxConditionalBytes,
+      schema::DecodeRemoteCommit, say, call);
 }
 
 }  // namespace ckptree::internal

@@ -72,6 +72,19 @@ absl::StatusOr<std::string> GetChecked(kv::ObjectStore& store,
                                        const base::Digest& digest,
                                        const kv::Call& call);
 
+// A commit that is there, decoded; nothing where it is absent. Like each of the
+// reads here that knows what it reads it asks once more where the bytes are not
+// such, as an answer may be damaged on its way. kDataLoss says what to do.
+absl::StatusOr<std::optional<schema::RemoteCommit>> GetRemoteCommit(
+    kv::ObjectStore& store, std::string_view uuid, std::uint64_t ordinal,
+    const kv::Call& call);
+
+// What to do about a chain that is damaged.
+inline constexpr std::string_view kMendChain =
+    "Put it back from a copy. Where there is none the directory of the machine "
+    "that wrote it has all: remove the file 'remote' in that, and an open of "
+    "it with another, empty address ships all of it there";
+
 // Calls `take` with all objects whose names begin with `prefix`, in the order
 // of their names. Each request, of a page of them, is a `next_call`.
 absl::Status ForEachObject(

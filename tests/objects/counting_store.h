@@ -68,6 +68,15 @@ class RequestCount {
     answered_hook_ = std::move(hook);
   }
 
+  // Called with the bytes that were read of an object, which it may change, as
+  // if they had been damaged on their way.
+  using ReadHook =
+      std::function<void(const std::string& name, std::span<std::byte> bytes)>;
+  void SetReadHook(ReadHook hook) {
+    const std::scoped_lock lock(mu_);
+    read_hook_ = std::move(hook);
+  }
+
   // Called with what a Put is given, before it is sent.
   using PutHook = std::function<void(const std::string& name,
                                      const kv::ObjectSource& source)>;
@@ -130,6 +139,10 @@ class RequestCount {
     const std::scoped_lock lock(mu_);
     return loses_answers_;
   }
+  ReadHook read_hook() const {
+    const std::scoped_lock lock(mu_);
+    return read_hook_;
+  }
   PutHook put_hook() const {
     const std::scoped_lock lock(mu_);
     return put_hook_;
@@ -162,8 +175,12 @@ class RequestCount {
                                          std::span<std::byte> into,
                                          const kv::Call& call) override {
       if (auto s = count_->Note(call, "get", name); !s.ok()) return s;
-      return count_->Answered("get", name,
-                              store_->GetRange(name, offset, into, call));
+      absl::StatusOr<std::size_t> read =
+          store_->GetRange(name, offset, into, call);
+      if (const ReadHook hook = count_->read_hook(); hook && read.ok()) {
+        hook(name, into.first(*read));
+      }
+      return count_->Answered("get", name, std::move(read));
     }
     absl::StatusOr<std::optional<kv::ObjectInfo>> Head(
         const std::string& name, const kv::Call& call) override {
@@ -210,6 +227,7 @@ class RequestCount {
   CallHook hook_;
   bool loses_answers_ = false;
   PutHook put_hook_;
+  ReadHook read_hook_;
   std::function<void(const std::string&)> answered_hook_;
 };
 
