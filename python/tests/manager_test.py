@@ -101,8 +101,8 @@ def test_the_best(manage):
 
 
 def test_the_best_is_of_the_preservation_that_was_given(manage):
-    by_loss = ckptree.Best("loss", "min")
-    manager = manage(preservation=ckptree.Best("accuracy", "max"))
+    by_loss = ckptree.Best("loss", "min", n=9)
+    manager = manage(preservation=ckptree.Best("accuracy", "max", n=9))
     for step, (loss, accuracy) in enumerate([(3, 0.5), (1, 0.5), (2, 0.9)]):
         save(manager, step, metrics={"loss": loss, "accuracy": accuracy})
     assert manager.best_step() == 2
