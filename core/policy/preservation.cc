@@ -61,13 +61,10 @@ struct PreservationChecker {
     CKPTREE_RETURN_IF_ERROR(CheckInterval(r.interval));
     return CheckCount("closest", r.max_to_keep);
   }
+  // A negative one keeps all, as with Orbax.
   absl::Status operator()(const EveryNSeconds& r) const {
-    if (r.interval >= absl::ZeroDuration() &&
-        r.interval < absl::InfiniteDuration()) {
-      return {};
-    }
-    return Wrong(absl::StrFormat("every %s: a time that ends, 0 or more",
-                                 absl::FormatDuration(r.interval)));
+    if (r.interval < absl::InfiniteDuration()) return {};
+    return Wrong("every time that never ends");
   }
   absl::Status operator()(const LatestDuration& r) const {
     if (r.duration >= absl::ZeroDuration()) return {};

@@ -112,7 +112,10 @@ TEST_F(NoFolderTest, NoCallMakesAFolderOfAUrl) {
   EXPECT_THAT(Store::Open("gs://bucket/run", {.read_only = true}),
               StatusIs(kInvalid, HasSubstr("'gs'")));
   EXPECT_THAT(CheckpointManager::Open(url), refused);
-  EXPECT_THAT(Recover(url, "here"), refused);
+  EXPECT_THAT(Recover(url, "here"),
+              StatusIs(kInvalid,
+                       ::testing::AllOf(HasSubstr(url),
+                                        HasSubstr("copied into a new store"))));
   EXPECT_THAT(Recover("here", url), refused);
   EXPECT_THAT(Repair(url), refused);
 }

@@ -335,7 +335,6 @@ TEST(PreservationTest, MeaninglessCountsAreRefused) {
            EveryNStepsClosest{0},
            EveryNStepsClosest{1, -2},
            LatestDuration{-absl::Seconds(1)},
-           EveryNSeconds{-absl::Seconds(1)},
            EveryNSeconds{absl::InfiniteDuration()},
            BestN{.metric = "m", .mode = static_cast<BestMode>(7)},
            BestN{.metric = "", .mode = BestMode::kMin},
