@@ -78,11 +78,15 @@ absl::Status CheckEntries(std::span<const NamedEntry> entries) {
     }
     // What is below an entry follows it at once.
     const EntryKind kind = before.entry->kind;
-    if ((IsLeaf(kind) || kind == EntryKind::kTie) &&
+    const bool is_none = kind == EntryKind::kNone;
+    if ((IsLeaf(kind) || kind == EntryKind::kTie || is_none) &&
         entry.path.starts_with(before.path)) {
-      return EntryError(entry,
-                        absl::StrFormat("it is below %s, which is a leaf (%s)",
-                                        TextOf(before.path), Name(kind)));
+      // A reader of the tree would get None there, and nothing of this.
+      return EntryError(
+          entry,
+          absl::StrFormat(
+              "it is below %s, which is %s", TextOf(before.path),
+              is_none ? "None" : absl::StrFormat("a leaf (%s)", Name(kind))));
     }
   }
   if (leaves > kMaxLeaves) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -149,25 +148,6 @@ void AppendReplicated(const SourceLeaf& leaf, std::uint64_t name,
   base::AppendBig(name, out);
   base::AppendBig(Folded(base::ChecksumOf(entry)), out);
   base::AppendBig(value, out);
-}
-
-// A reader that asks for the tree gets None there, and nothing of what is
-// below.
-absl::Status CheckNothingBelowNone(
-    std::span<const schema::NamedEntry> entries) {
-  for (std::size_t i = 1; i < entries.size(); ++i) {
-    const schema::NamedEntry& above = entries[i - 1];
-    if (above.entry->kind != EntryKind::kNone ||
-        !entries[i].path.starts_with(above.path)) {
-      continue;
-    }
-    CKPTREE_ASSIGN_OR_RETURN(const Path path, Path::Decode(entries[i].path));
-    CKPTREE_ASSIGN_OR_RETURN(const Path none, Path::Decode(above.path));
-    return absl::InvalidArgumentError(
-        absl::StrFormat("tree: %s: it is below %s, which is None", path.Text(),
-                        none.empty() ? "the root" : none.Text()));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -567,7 +547,6 @@ absl::StatusOr<StepContent> ContentBuilder::Finish() && {
     };
     std::sort(first_node, entries.end(), by_name);
     std::inplace_merge(entries.begin(), first_node, entries.end(), by_name);
-    CKPTREE_RETURN_IF_ERROR(CheckNothingBelowNone(entries));
   }
   CKPTREE_ASSIGN_OR_RETURN(schema::EncodedTree tree,
                            schema::EncodeTreeOf(entries));

@@ -284,9 +284,8 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
     if (standing.index == nullptr) {
       return absl::UnknownError(absl::StrFormat(
           "the index of %s was made anew, and is damaged again when it is "
-          "read: "
-          "%s. The disk, its cable or the memory of this machine may fail: try "
-          "again, or on another machine",
+          "read: %s. The disk, its cable or the memory of this machine may "
+          "fail: try again, or on another machine",
           directory, standing.problem));
     }
     standing.damage = damage;

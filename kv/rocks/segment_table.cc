@@ -64,15 +64,12 @@ absl::StatusOr<SegmentTable> SegmentTable::Open(const Options& options,
   if (!table.damage_.ok()) {
     table.damage_ = table.OpenWithRocksDB(options, space_of);
   }
-  if (!table.damage_.ok()) {
-    const absl::Status found = table.Recognise(space_of);
-    // Where nothing could be read nothing is known to be damaged.
-    if (!found.ok()) {
-      return IsUnreadable(table.damage_) && !IsUnsteady(found) ? table.damage_
-                                                               : found;
-    }
-  }
-  return table;
+  if (table.damage_.ok()) return table;
+  const absl::Status found = table.Recognise(space_of);
+  if (found.ok()) return table;
+  // Where nothing could be read nothing is known to be damaged.
+  return IsUnreadable(table.damage_) && !IsUnsteady(found) ? table.damage_
+                                                           : found;
 }
 
 absl::Status SegmentTable::OpenWithRocksDB(const Options& options,
