@@ -42,7 +42,9 @@ TEST_F(DropBranchTest, BesideTheCollector) {
 TEST_F(DropBranchTest, BesideSavesToIt) {
   int refused = 0;
   for (int i = 0; i < 20; ++i) {
-    if (i == 0) ASSERT_OK(Save(1, RandomBytes(100, 1)));
+    if (i == 0) {
+      ASSERT_OK(Save(1, RandomBytes(100, 1)));
+    }
     const std::string branch = "b" + std::to_string(i);
     ASSERT_OK(store_->Fork(1, branch));
     std::vector<SaveHandle> saves;

@@ -161,7 +161,9 @@ TEST_P(LateRewriteTest, TablesThatAreWrittenAgainAreFound) {
   ASSERT_FALSE(reader.Info().following);
   Open();
   for (int i = 0; i < kLast; ++i) {
-    if (i != kRead || GetParam()) ASSERT_OK(store_->Delete(i));
+    if (i != kRead || GetParam()) {
+      ASSERT_OK(store_->Delete(i));
+    }
   }
   ASSERT_OK_AND_ASSIGN(const CollectReport report,
                        store_->Collect({.min_dead_fraction = 0}));

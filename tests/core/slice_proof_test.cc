@@ -156,7 +156,9 @@ class SliceProofTest : public CoreTest {
       }
       ASSERT_EQ(database.Commit(std::move(request)).outcome,
                 kv::Outcome::kCommitted);
-      if (!put) ASSERT_OK(database.CompactSmall());
+      if (!put) {
+        ASSERT_OK(database.CompactSmall());
+      }
     }
   }
 
@@ -467,7 +469,9 @@ TEST_F(SliceProofTest, EveryValueIsThatOfTheModel) {
         ASSERT_OK(store_->Delete(gone->first));
         model.erase(gone);
       }
-      if (random() % 3 == 0) ASSERT_OK(store_->Collect());
+      if (random() % 3 == 0) {
+        ASSERT_OK(store_->Collect());
+      }
       if (random() % 3 == 0) open();
       for (const auto& [step, values] : model) ExpectValues(step, values);
     }

@@ -391,7 +391,9 @@ TEST_F(JournalTest, HolesInSecondCopiesOfASessionThatCrashedAreNoDamage) {
     ASSERT_NO_FATAL_FAILURE(WriteThreeFiles());
     ASSERT_OK_AND_ASSIGN(const JournalContent before, Read());
     const std::uint64_t last = writer_->file();
-    if (close) ASSERT_OK(writer_->Close());
+    if (close) {
+      ASSERT_OK(writer_->Close());
+    }
     const RecordHeader& header = before.records.at(2).header;
     ASSERT_LT(header.file, last);
     ASSERT_EQ(before.records.at(3).header.file, header.file);

@@ -239,9 +239,9 @@ TEST_F(ReadOnTest, EachRefreshShowsWhatAnOpenShows) {
   const auto reader = Reader();
   int read_on = 0, read = 0;
   for (int turn = 0; turn < 150; ++turn) {
-    const unsigned lines = random() % 4;
-    for (unsigned n = lines; n > 0; --n) {
-      const unsigned dice = random() % 40;
+    const auto lines = random() % 4;
+    for (auto n = lines; n > 0; --n) {
+      const auto dice = random() % 40;
       std::string line = "x" + std::to_string(random() % 1000);
       if (dice < 8) line = "block " + std::to_string(random() % 10);
       if (dice == 8 || dice == 9) line = "long " + line;

@@ -81,7 +81,9 @@ class SmallTablesTest : public KvTest {
     ASSERT_OK_AND_ASSIGN(database_, Create());
     for (std::uint64_t version = kFirst; version <= kLast; ++version) {
       ASSERT_NO_FATAL_FAILURE(Save(version));
-      if (version % 8 == 0) ASSERT_NO_FATAL_FAILURE(Reopen());
+      if (version % 8 == 0) {
+        ASSERT_NO_FATAL_FAILURE(Reopen());
+      }
     }
     database_.reset();
     ASSERT_OK(Settle(Store() + "/db", Space::kSmall));

@@ -268,8 +268,11 @@ class FlippedReadsTest : public UnreadableAdoptionTest {};
 // whatever was made of them.
 TEST_P(FlippedReadsTest, WhatTheDiskHasIsNotLost) {
   int refused = 0;
-  for (const int percent : {100, 50, 20, 10, 3}) {
-    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+  for (const int percent : {100, 50, 30, 20, 10, 3}) {
+    std::vector<std::uint64_t> seeds = {1, 2, 3, 4, 5, 6};
+    // Without kv/rocks/steady_file chunks were lost here.
+    if (percent == 30) seeds = {24};
+    for (const std::uint64_t seed : seeds) {
       SCOPED_TRACE(percent * 100 + static_cast<int>(seed));
       MakeStore(/*closed=*/true);
       const std::uint64_t before = disk_->hidden();

@@ -218,9 +218,13 @@ TEST_F(DeletionTest, RandomWriters) {
         while (steps.size() > 3 && chance(2)) {
           ASSERT_TRUE(store.Delete(*steps.begin()).ok());
           steps.erase(steps.begin());
-          if (chance(2)) ASSERT_TRUE(store.Collect().ok());
+          if (chance(2)) {
+            ASSERT_TRUE(store.Collect().ok());
+          }
         }
-        if (chance(2)) ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+        if (chance(2)) {
+          ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+        }
       }
       {
         const std::scoped_lock lock(mu);

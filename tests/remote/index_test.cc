@@ -329,8 +329,12 @@ TEST_F(IndexTest, IndexesSayWhatTheCommitsSay) {
     for (int step = 1; step <= 60; ++step) {
       SaveStep(store, step, step % 7 == 0 ? 2 << 20 : 50 << 10);
       ASSERT_TRUE(store.Tag("newest", step, {.move = true}).ok());
-      if (step > 10 && step % 3 != 0) ASSERT_TRUE(store.Delete(step - 10).ok());
-      if (step % 20 == 0) ASSERT_TRUE(store.Collect().ok());
+      if (step > 10 && step % 3 != 0) {
+        ASSERT_TRUE(store.Delete(step - 10).ok());
+      }
+      if (step % 20 == 0) {
+        ASSERT_TRUE(store.Collect().ok());
+      }
       ASSERT_TRUE(store.WaitReplicated(kLong).ok());
     }
     ASSERT_TRUE(store.Close().ok());

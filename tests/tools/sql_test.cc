@@ -251,7 +251,9 @@ TEST_F(SqlTest, AnswersDoNotDependOnTheForm) {
       if (chance() % 4 == 0) save(any_to(step), true);
       if (chance() % 4 == 0) {
         const std::int64_t gone = any_to(step);
-        if (model.erase(gone) > 0) ASSERT_OK(store.Delete(gone));
+        if (model.erase(gone) > 0) {
+          ASSERT_OK(store.Delete(gone));
+        }
       }
     }
     ASSERT_OK(store.Close());

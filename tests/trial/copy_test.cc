@@ -42,7 +42,9 @@ class TrialCopyTest : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(Store store,
                          Store::Open(source_, {.create_if_missing = true}));
     for (std::int64_t step = 1; step <= kSteps; ++step) {
-      if (step == kSteps) ASSERT_OK(store.Fork(AtStep(3), "side"));
+      if (step == kSteps) {
+        ASSERT_OK(store.Fork(AtStep(3), "side"));
+      }
       Save(store, step, step == kSteps ? "side" : "");
     }
     ASSERT_OK(store.Tag("warm", 2));
