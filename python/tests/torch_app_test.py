@@ -234,6 +234,30 @@ def test_keys_that_are_new_in_a_dict_of_plain_values(store):
         ckptree.torch.load(store, app)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        collections.Counter,
+        collections.OrderedDict,
+        lambda value: collections.defaultdict(int, value),
+    ],
+    ids=["Counter", "OrderedDict", "defaultdict"],
+)
+def test_a_dict_of_another_type_has_the_keys_of_the_step(store, kind):
+    saved(store, {"own": kind({"a": 2, "b": 1}), "d": {"x": kind({"c": 3})}})
+    own, inner = kind({"q": 5, "b": 7}), kind({})
+    app = {"own": own, "d": {"x": inner}}
+    ckptree.torch.load(store, app)
+    assert app["own"] is own and app["d"]["x"] is inner
+    assert type(own) is type(kind({})) and dict(own) == {"a": 2, "b": 1}
+    assert dict(inner) == {"c": 3}
+    if isinstance(own, (collections.Counter, collections.defaultdict)):
+        assert own["z"] == 0
+    more = {"own": kind({"q": 5}), "d": {"x": kind({})}}
+    ckptree.torch.load(store, more, partial=True)
+    assert dict(more["own"]) == {"a": 2, "b": 1, "q": 5}
+
+
 def test_a_part_of_a_step_and_of_an_app(store):
     model, optimizer = made(0, steps=2)
     saved(store, {"model": model, "optimizer": optimizer})

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict, defaultdict
 from typing import Any, Callable, Iterator
 
 import numpy as np
@@ -15,6 +16,8 @@ from ckptree.torch._generators import GENERATORS, Rng
 # Their states are taken, and put back, after all others.
 _LAST = (Rng, *GENERATORS)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype)
+# Without tensors they have the keys of the step.
+DICTS = (dict, Counter, OrderedDict, defaultdict)
 
 
 class Object:
@@ -85,7 +88,7 @@ def is_plain(value: Any) -> bool:
         return True
     if isinstance(value, np.generic):
         return True
-    if type(value) is dict:
+    if type(value) in DICTS:
         return all(map(is_plain, value.values()))
     return type(value) in (list, tuple) and all(map(is_plain, value))
 

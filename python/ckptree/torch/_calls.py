@@ -473,7 +473,7 @@ def _apply(app: dict[str, Any], made: dict[str, Any], partial: Any) -> None:
         if found is not None:
             later.append((name, found, new))
             return value
-        if type(value) is dict and type(new) is dict:
+        if type(value) in _app.DICTS and type(new) is type(value):
             # A step from before a dict grew has it as it was.
             gone = [key for key in value if key not in new]
             for key in [] if partial else gone:
