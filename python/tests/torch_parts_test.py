@@ -368,8 +368,13 @@ def test_what_cannot_be_kept_as_parts_is_named(store):
     nested = torch.nested.nested_tensor(
         [torch.ones(2), torch.ones(3)], layout=torch.jagged)
     on_meta = Scaled(torch.ones(2, 2, device="meta"), torch.ones(2), None)
+    of_mkldnn = []
+    if torch.backends.mkldnn.is_available():  # Else torch makes none.
+        of_mkldnn = [(torch.ones(2, 2).to_mkldnn(), TypeError,
+                      "^m/w: .*_mkldnn is no leaf: save its to_dense")]
     for value, kind, words in (
         (nested, TypeError, "^m/w: .*nested"),
+        *of_mkldnn,
         (scaled(0, {"f": print}), TypeError, "^m/w: the context .* no data"),
         (torch.ones(2).as_subclass(Odd), TypeError, "^m/w: .*Odd is no leaf"),
         (on_meta, ValueError, "^m/w/.data_: .*meta device"),

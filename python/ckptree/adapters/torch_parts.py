@@ -137,8 +137,13 @@ def _open(value: torch.Tensor) -> _Opened | None:
         )
     if type(value) not in PLAIN:
         return _open_subclass(value)
-    if value.layout is not torch.strided:
+    layout = value.layout
+    if layout is torch.sparse_coo or layout in _COMPRESSED:
         return _open_sparse(value)
+    if layout is not torch.strided:
+        raise TypeError(
+            f"a tensor of layout {layout} is no leaf: save its to_dense()"
+        )
     if value.is_quantized:
         return _open_quantized(value)
     return None
