@@ -93,6 +93,7 @@ kv::Options Engine::KvOptions(const EngineOptions& options) const {
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
     const std::string& directory, EngineOptions options) {
+  CKPTREE_RETURN_IF_ERROR(CheckMayOpen());
   CKPTREE_RETURN_IF_ERROR(CheckOptions(options.store));
   if (options.store.read_only) {
     return absl::InvalidArgumentError(
@@ -139,6 +140,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::CreateThere(
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(
     const std::string& directory, const EngineOptions& options) {
+  CKPTREE_RETURN_IF_ERROR(CheckMayOpen());
   if (options.use == EngineOptions::Use::kReadSalvaged) {
     return OpenSalvaged(directory, options);
   }

@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "core/engine/engine.h"
+#include "core/process/close_at_exit.h"
 #include "core/remote/address_cache.h"
 #include "core/remote/far_rows.h"
 #include "core/remote/index_check.h"
@@ -192,6 +193,7 @@ absl::Status Engine::LookAgainFor(const std::vector<std::string>& damage) {
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenByAddress(
     const std::string& address, const EngineOptions& options) {
+  CKPTREE_RETURN_IF_ERROR(CheckMayOpen());
   const auto trouble =
       std::make_shared<RemoteTrouble>(address, options.store.log);
   const RemoteAttendant attendant(trouble, options.store.cancelled);

@@ -67,7 +67,12 @@ class OpenOnes {
   const void* closing_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 
-void CloseAll() { OpenOnes::Get().CloseAll(); }
+std::atomic<bool> all_closed = false;
+
+void CloseAll() {
+  OpenOnes::Get().CloseAll();
+  all_closed = true;
+}
 
 }  // namespace
 
@@ -75,6 +80,14 @@ void CloseAtExit(const void* owner, std::function<void()> close) {
   static absl::once_flag once;
   absl::call_once(once, [] { static_cast<void>(std::atexit(CloseAll)); });
   OpenOnes::Get().Add(owner, std::move(close));
+}
+
+absl::Status CheckMayOpen() {
+  if (!all_closed) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "the program is ending, and its stores were closed: no store can be "
+      "opened any more; a function of atexit() that opens one is to be "
+      "registered after the first store was opened");
 }
 
 void NeedNotCloseAtExit(const void* owner) { OpenOnes::Get().Remove(owner); }

@@ -7,6 +7,8 @@
 
 #include <functional>
 
+#include "absl/status/status.h"
+
 namespace ckptree::internal {
 
 // A store may be in an object that main() does not see go: a global, or one
@@ -20,6 +22,12 @@ namespace ckptree::internal {
 //
 // REQUIRES: a database was opened. Both are thread-safe.
 void CloseAtExit(const void* owner, std::function<void()> close);
+
+// kFailedPrecondition from the moment on that all were closed: a function that
+// a program gave to atexit() before its first open comes later than that, when
+// RocksDB's statics are gone, and opening a store would end the process by a
+// signal. Thread-safe.
+absl::Status CheckMayOpen();
 
 // Before the owner is destroyed: waits where it is just being closed.
 void NeedNotCloseAtExit(const void* owner);

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "ckptree/ckptree.h"
 
 namespace {
@@ -57,6 +58,21 @@ ckptree::SaveHandle Save(ckptree::Store& store, std::int64_t step) {
   return std::move(builder).Commit();
 }
 
+// Runs after all stores were closed, as it was given to atexit() before the
+// first was opened. Ends the program with 0 where no store can be opened then.
+std::string late_directory;
+
+void OpenLate() {
+  bool refused = true;
+  for (const bool read_only : {false, true}) {
+    const auto store =
+        ckptree::Store::Open(late_directory, {.read_only = read_only});
+    refused = refused && absl::IsFailedPrecondition(store.status());
+    std::cerr << store.status() << "\n";
+  }
+  std::_Exit(refused ? 0 : 4);
+}
+
 int End(std::string_view way, const std::string& directory) {
   if (way == "reader") {
     global_store = Opened(directory, /*read_only=*/true);
@@ -79,6 +95,10 @@ int End(std::string_view way, const std::string& directory) {
     static_cast<void>(Save(*global_store, 2));
     return global_store->Close().ok() ? 0 : 3;
   }
+  if (way == "late") {
+    late_directory = directory;
+    static_cast<void>(std::atexit(OpenLate));
+  }
   ckptree::Store store = Opened(directory);
   const auto handle = Save(store, 2);
   if (way == "global") global_store = std::move(store);
@@ -88,6 +108,10 @@ int End(std::string_view way, const std::string& directory) {
   if (way == "leaked") new ckptree::Store(std::move(store));
   if (way == "local") {
     static ckptree::Store local = std::move(store);
+  }
+  if (way == "late") {
+    global_store = std::move(store);
+    return 5;
   }
   if (way == "thread") {
     std::thread([] { std::exit(0); }).detach();

@@ -68,7 +68,8 @@ TEST_P(ExitTest, WhatWasSavedIsThereAndTheProgramEndsWell) {
 INSTANTIATE_TEST_SUITE_P(Ways, ExitTest,
                          ::testing::Values("global", "singleton", "leaked",
                                            "local", "thread", "forked",
-                                           "manager", "reader", "closed"),
+                                           "manager", "reader", "closed",
+                                           "late"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
