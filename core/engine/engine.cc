@@ -72,6 +72,11 @@ Engine::~Engine() {
   CloseAndLog();
 }
 
+bool Engine::IsInCallback() const {
+  return EngineThread::IsOf(database_.get()) ||
+         PolicyThread::IsOf(database_.get());
+}
+
 void Engine::CloseAndLog() {
   if (forked()) return;
   if (absl::Status status = Close(); !status.ok()) {

@@ -87,6 +87,8 @@ class Engine {
   // CheckUsable(), and open for writing.
   absl::Status CheckWritable() const;
   bool forked() const;
+  // Whether this thread is one that closing the store would wait for.
+  bool IsInCallback() const;
 
   const kv::Database& database() const { return *database_; }
   kv::Database* mutable_database() { return database_.get(); }

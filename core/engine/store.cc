@@ -4,6 +4,9 @@
 
 #include "ckptree/store.h"
 
+#include <memory>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -48,11 +51,35 @@ Store& Store::operator=(Store&& other) noexcept {
   return *this;
 }
 
+namespace {
+
+// In a thread of its own.
+void CloseElsewhere(std::shared_ptr<internal::Engine> engine) {
+  auto* const held = new std::shared_ptr<internal::Engine>(std::move(engine));
+  try {
+    std::thread([held] {
+      const absl::Status closed = (*held)->Close();
+      if (!closed.ok()) {
+        (*held)->logger().Log(LogSeverity::kError, "close", closed);
+      }
+      delete held;
+    }).detach();
+  } catch (const std::system_error&) {
+    // Leaked: it is closed when the program ends.
+  }
+}
+
+}  // namespace
+
 Store::~Store() {
-  if (engine_ == nullptr || !engine_->forked()) return;
-  // A forked child has none of the engine's threads: what it holds must neither
-  // be joined nor closed here. Leaked on purpose.
-  new std::shared_ptr<Engine>(std::move(engine_));
+  if (engine_ == nullptr) return;
+  if (engine_->forked()) {
+    // A forked child has none of the engine's threads: what it holds must
+    // neither be joined nor closed here. Leaked on purpose.
+    new std::shared_ptr<Engine>(std::move(engine_));
+  } else if (engine_->IsInCallback()) {
+    CloseElsewhere(std::move(engine_));
+  }
 }
 
 namespace {

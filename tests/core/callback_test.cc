@@ -171,6 +171,30 @@ TEST_F(CallbackTest, OnCommitted) {
   ASSERT_OK(store_->Delete(9));
 }
 
+// The store cannot wait for the callback that destroys it.
+TEST_F(CallbackTest, DestroysItsStore) {
+  absl::Notification set;
+  absl::Notification destroyed;
+  StoreOptions options = Options();
+  options.threads = 4;
+  Open(options);
+  StepBuilder builder = store_->Begin(9);
+  builder.Put("w", WaitingFor(set));
+  SaveHandle save = builder.Submit();
+  save.OnCommitted([&](const absl::Status& status) {
+    EXPECT_OK(status);
+    store_.reset();
+    destroyed.Notify();
+  });
+  set.Notify();
+  destroyed.WaitForNotification();
+  ASSERT_OK(save.WaitCommitted());
+  options.lock_wait = absl::Minutes(1);
+  Open(options);
+  EXPECT_THAT(StepNumbers(), ElementsAre(1, 2, 9));
+  ASSERT_OK(store_->Delete(9));
+}
+
 TEST_F(CallbackTest, Manager) {
   store_.reset();
   ManagerOptions options;

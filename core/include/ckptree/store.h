@@ -206,7 +206,9 @@ class CKPTREE_EXPORT Store {
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
   // Waits for saves in flight, and logs failures that nobody asked for: Close()
-  // returns them. Steps, views and builders must be gone by then. A store that
+  // returns them. Steps, views and builders must be gone by then. In a callback
+  // of the store, for which it would wait, it returns at once: a thread of its
+  // own closes the store, which holds its directory until then. A store that
   // is still open when the program ends by exit() or a return from main(), as a
   // global or one that nobody deletes, is closed there; exit() must not be
   // called in a callback.
