@@ -68,8 +68,9 @@ Engine::Engine(std::string directory, StoreOptions options)
 }
 
 Engine::~Engine() {
-  NeedNotCloseAtExit(this);
   CloseAndLog();
+  // Not before: a program that ends in another thread waits until it is closed.
+  NeedNotCloseAtExit(this);
 }
 
 bool Engine::IsInCallback() const {

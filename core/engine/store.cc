@@ -53,17 +53,11 @@ Store& Store::operator=(Store&& other) noexcept {
 
 namespace {
 
-// In a thread of its own.
+// By the engine's destructor, in a thread of its own.
 void CloseElsewhere(std::shared_ptr<internal::Engine> engine) {
   auto* const held = new std::shared_ptr<internal::Engine>(std::move(engine));
   try {
-    std::thread([held] {
-      const absl::Status closed = (*held)->Close();
-      if (!closed.ok()) {
-        (*held)->logger().Log(LogSeverity::kError, "close", closed);
-      }
-      delete held;
-    }).detach();
+    std::thread([held] { delete held; }).detach();
   } catch (const std::system_error&) {
     // Leaked: it is closed when the program ends.
   }

@@ -82,6 +82,8 @@ void CloseAtExit(const void* owner, std::function<void()> close) {
   OpenOnes::Get().Add(owner, std::move(close));
 }
 
+void NeedNotCloseAtExit(const void* owner) { OpenOnes::Get().Remove(owner); }
+
 absl::Status CheckMayOpen() {
   if (!all_closed) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -89,7 +91,5 @@ absl::Status CheckMayOpen() {
       "opened any more; a function of atexit() that opens one is to be "
       "registered after the first store was opened");
 }
-
-void NeedNotCloseAtExit(const void* owner) { OpenOnes::Get().Remove(owner); }
 
 }  // namespace ckptree::internal

@@ -23,14 +23,14 @@ namespace ckptree::internal {
 // REQUIRES: a database was opened. Both are thread-safe.
 void CloseAtExit(const void* owner, std::function<void()> close);
 
+// Before the owner is destroyed: waits where it is just being closed.
+void NeedNotCloseAtExit(const void* owner);
+
 // kFailedPrecondition from the moment on that all were closed: a function that
 // a program gave to atexit() before its first open comes later than that, when
 // RocksDB's statics are gone, and opening a store would end the process by a
 // signal. Thread-safe.
 absl::Status CheckMayOpen();
-
-// Before the owner is destroyed: waits where it is just being closed.
-void NeedNotCloseAtExit(const void* owner);
 
 }  // namespace ckptree::internal
 

@@ -33,6 +33,15 @@ class CallbackTest : public CoreTest {
     ASSERT_OK(Save(1, bytes_));
     ASSERT_OK(Save(2, bytes_));
   }
+  // Step 9, of a store that is opened anew, once `set` is given.
+  SaveHandle SaveWhenSet(absl::Notification& set) {
+    StoreOptions options = Options();
+    options.threads = 4;
+    Open(options);
+    StepBuilder builder = store_->Begin(9);
+    builder.Put("w", WaitingFor(set));
+    return builder.Submit();
+  }
   // The status says what was thrown; the store is as it was, and saves.
   void ExpectThrown(const absl::Status& status) {
     EXPECT_THAT(status, StatusIs(kInternal, HasSubstr("out of tea")));
@@ -131,12 +140,7 @@ TEST_F(CallbackTest, APolicyThatCallsItsStore) {
 
 TEST_F(CallbackTest, OnCommitted) {
   absl::Notification set;
-  StoreOptions options = Options();
-  options.threads = 4;
-  Open(options);
-  StepBuilder builder = store_->Begin(9);
-  builder.Put("w", WaitingFor(set));
-  SaveHandle save = builder.Submit();
+  SaveHandle save = SaveWhenSet(set);
   int called = 0;
   const auto throws = [&called](const absl::Status& status) {
     EXPECT_OK(status);
@@ -175,12 +179,7 @@ TEST_F(CallbackTest, OnCommitted) {
 TEST_F(CallbackTest, DestroysItsStore) {
   absl::Notification set;
   absl::Notification destroyed;
-  StoreOptions options = Options();
-  options.threads = 4;
-  Open(options);
-  StepBuilder builder = store_->Begin(9);
-  builder.Put("w", WaitingFor(set));
-  SaveHandle save = builder.Submit();
+  SaveHandle save = SaveWhenSet(set);
   save.OnCommitted([&](const absl::Status& status) {
     EXPECT_OK(status);
     store_.reset();
@@ -189,6 +188,7 @@ TEST_F(CallbackTest, DestroysItsStore) {
   set.Notify();
   destroyed.WaitForNotification();
   ASSERT_OK(save.WaitCommitted());
+  StoreOptions options = Options();
   options.lock_wait = absl::Minutes(1);
   Open(options);
   EXPECT_THAT(StepNumbers(), ElementsAre(1, 2, 9));
