@@ -161,15 +161,22 @@ std::size_t Stager::CopyThreads(const StagedContent& content) const {
 // device mostly waits for it, and nobody waits for this thread but later saves,
 // which have their turn later, too.
 void Stager::Fetch(const Save& save, StagedContent* content) {
-  // Runs first: the save looks at them twice.
-  std::vector<std::size_t> pieces;
+  // Runs first, all of them: the save looks at them twice, so they have the
+  // room of the pool before the chunks fill it.
   for (const bool run : {true, false}) {
-    for (std::size_t i = 0; i < content->piece_count(); ++i) {
-      if (content->fetched(i) && content->piece(i).run == run) {
-        pieces.push_back(i);
-      }
+    if (!FetchPieces(save, content, run)) return;
+  }
+}
+
+bool Stager::FetchPieces(const Save& save, StagedContent* content, bool run) {
+  std::vector<std::size_t> pieces;
+  for (std::size_t i = 0; i < content->piece_count(); ++i) {
+    if (content->fetched(i) && content->piece(i).run == run) {
+      pieces.push_back(i);
     }
   }
+  if (pieces.empty()) return true;
+  std::atomic<bool> failed{false};
   std::atomic<std::size_t> next{0};
   RunOnDiskThreads(std::min(pieces.size(), kFetches), [&] {
     while (!save.cancelled()) {
@@ -179,9 +186,13 @@ void Stager::Fetch(const Save& save, StagedContent* content) {
       // without memory for the pool that copies into its own.
       const absl::Status status = GuardedStatus(
           "staging", [&] { return content->StageFetched(pieces[i]); });
-      if (!status.ok()) next.store(pieces.size());
+      if (!status.ok()) {
+        failed.store(true);
+        next.store(pieces.size());
+      }
     }
   });
+  return !failed.load();
 }
 
 }  // namespace ckptree::internal

@@ -51,6 +51,8 @@ class Stager {
   std::size_t CopyThreads(const StagedContent& content) const;
   void CopyHost(const Save& save, StagedContent* content);
   void Fetch(const Save& save, StagedContent* content);
+  // The runs or the chunks. False where one failed.
+  static bool FetchPieces(const Save& save, StagedContent* content, bool run);
 
   bool CanStage() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return stopping_ || !queue_.empty();
