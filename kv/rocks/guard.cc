@@ -5,16 +5,21 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "kv/files/file_system_of.h"
 #include "kv/files/permissions.h"
 #include "kv/options.h"
+#include "kv/rocks/fresh_table.h"
 #include "kv/rocks/kept_reads.h"
 #include "kv/rocks/table_check.h"
 #include "kv/store_directory.h"
@@ -45,6 +50,10 @@ bool MayBeNamed(std::string_view path) {
   return name.starts_with("MANIFEST-") || name.ends_with(".sst") ||
          name.ends_with(".log");
 }
+
+// Of the last tables that were written, how many names are known: RocksDB opens
+// one soon after it wrote it, and some of staging/ it never opens.
+constexpr std::size_t kMostFresh = 64;
 
 // Shared by the file system and the files it opened.
 class Failures {
@@ -165,8 +174,7 @@ class TableGuard : public rocksdb::FileSystemWrapper {
       const std::string& path, const FileOptions& options,
       std::unique_ptr<rocksdb::FSRandomAccessFile>* file,
       IODebugContext* dbg) override {
-    IOStatus status =
-        FileSystemWrapper::NewRandomAccessFile(path, options, file, dbg);
+    IOStatus status = OpenTable(path, options, file, dbg);
     if (KeptReads* const kept = KeptReads::Current();
         status.ok() && kept != nullptr) {
       *file = kept->Keeping(std::move(*file), path);
@@ -176,11 +184,19 @@ class TableGuard : public rocksdb::FileSystemWrapper {
     }
     std::uint64_t bytes = 0;
     status = FileSystemWrapper::GetFileSize(path, IOOptions(), &bytes, dbg);
-    if (status.ok() && !TableOpensWithoutHarm(file->get(), bytes)) {
+    if (status.ok() && CheckOpening(file->get(), bytes) == Opening::kHarmful) {
       status = IOStatus::Corruption(path, "its properties are damaged");
     }
     if (!status.ok()) file->reset();
     return status;
+  }
+
+ protected:
+  virtual IOStatus OpenTable(const std::string& path,
+                             const FileOptions& options,
+                             std::unique_ptr<rocksdb::FSRandomAccessFile>* file,
+                             IODebugContext* dbg) {
+    return FileSystemWrapper::NewRandomAccessFile(path, options, file, dbg);
   }
 };
 
@@ -198,6 +214,11 @@ class WriterGuard : public TableGuard {
   IOStatus NewWritableFile(const std::string& path, const FileOptions& options,
                            std::unique_ptr<FSWritableFile>* file,
                            IODebugContext* dbg) override {
+    if (path.ends_with(".sst")) {
+      const absl::MutexLock lock(&mutex_);
+      fresh_.push_back(path);
+      if (fresh_.size() > kMostFresh) fresh_.pop_front();
+    }
     return Opened(FileSystemWrapper::NewWritableFile(path, options, file, dbg),
                   path, file);
   }
@@ -273,7 +294,21 @@ class WriterGuard : public TableGuard {
     return status;
   }
 
+ protected:
+  IOStatus OpenTable(const std::string& path, const FileOptions& options,
+                     std::unique_ptr<rocksdb::FSRandomAccessFile>* file,
+                     IODebugContext* dbg) override {
+    return IsFresh(path) ? OpenFreshTable(target(), path, options, file, dbg)
+                         : TableGuard::OpenTable(path, options, file, dbg);
+  }
+
  private:
+  // Whether the table was written here and is asked for the first time.
+  bool IsFresh(const std::string& path) {
+    const absl::MutexLock lock(&mutex_);
+    return std::erase(fresh_, path) > 0;
+  }
+
   IOStatus SyncDirectoryOf(const std::string& path, IODebugContext* dbg) {
     std::unique_ptr<FSDirectory> directory;
     IOStatus status = FileSystemWrapper::NewDirectory(
@@ -300,6 +335,8 @@ class WriterGuard : public TableGuard {
   const mode_t file_mode_;
   const mode_t folder_mode_;
   const std::shared_ptr<Failures> failures_;
+  absl::Mutex mutex_;
+  std::deque<std::string> fresh_ ABSL_GUARDED_BY(mutex_);
 };
 
 class ReaderGuard : public TableGuard {

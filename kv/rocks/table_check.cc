@@ -52,26 +52,27 @@ bool IsSound(std::string_view block, const EntryFn& entry) {
 
 }  // namespace
 
-bool TableOpensWithoutHarm(rocksdb::FSRandomAccessFile* file,
-                           std::uint64_t file_bytes) {
+Opening CheckOpening(rocksdb::FSRandomAccessFile* file,
+                     std::uint64_t file_bytes) {
   TableTail tail(file, file_bytes);
   const std::optional<TableTail::Footer> footer = tail.ReadFooter();
-  if (!footer.has_value()) return true;
+  if (!footer.has_value()) return Opening::kTold;
   const std::optional<TableTail::Block> metaindex =
       tail.ReadBlock(footer->metaindex);
-  // RocksDB says so itself.
-  if (!metaindex.has_value() || !metaindex->whole) return true;
+  if (!metaindex.has_value() || !metaindex->whole) return Opening::kTold;
   std::optional<BlockPlace> place;
   const bool sound = IsSound(metaindex->bytes,
                              [&](std::string_view key, std::string_view value) {
                                if (key == "rocksdb.properties")
                                  place = BlockReader(value).Place();
                              });
-  if (!sound || !place.has_value()) return false;
+  if (!sound || !place.has_value()) return Opening::kHarmful;
   const std::optional<TableTail::Block> block = tail.ReadBlock(*place);
-  if (!block.has_value()) return true;
-  return block->whole &&
-         IsSound(block->bytes, [](std::string_view, std::string_view) {});
+  if (!block.has_value()) return Opening::kTold;
+  return block->whole && IsSound(block->bytes,
+                                 [](std::string_view, std::string_view) {})
+             ? Opening::kWhole
+             : Opening::kHarmful;
 }
 
 }  // namespace ckptree::kv

@@ -262,6 +262,30 @@ TEST_P(UnreadableAdoptionTest, AnIndexIsMadeAnewOrTheOpenSaysWhyNot) {
   EXPECT_GE(refused, 1);
 }
 
+// RocksDB opens a table once it wrote it, and one read of that may fail.
+TEST_P(UnreadableAdoptionTest, AFlushBearsOneRead) {
+  const std::string row = "row of " + std::to_string(GetParam());
+  ASSERT_OK_AND_ASSIGN(const auto database, Create());
+  int nth = 1;
+  for (bool fired = true; fired; ++nth) {
+    SCOPED_TRACE(nth);
+    ASSERT_EQ(Put(*database, row, std::to_string(nth)).outcome,
+              Outcome::kCommitted);
+    const std::uint64_t before = disk_->hidden();
+    disk_->FailRead("/store/db/", nth, !GetParam());
+    EXPECT_OK(database->WriteRows());
+    disk_->FailRead("", 0, false);
+    EXPECT_OK(database->health());
+    fired = disk_->hidden() > before;
+  }
+  EXPECT_GE(nth, 5);
+  EXPECT_EQ(Put(*database, row, "end").outcome, Outcome::kCommitted);
+  ASSERT_OK(database->Close());
+  ASSERT_OK_AND_ASSIGN(const auto again, Open());
+  EXPECT_THAT(again->Get(schema::Space::kRecords, RecordKey(row)),
+              testing::IsOkAndHolds(std::optional<std::string>("end")));
+}
+
 class FlippedReadsTest : public UnreadableAdoptionTest {};
 
 // What is whole on the disk is still there when its reads are well again,
