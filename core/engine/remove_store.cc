@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "ckptree/remove.h"
 #include "core/engine/engine.h"
+#include "core/process/close_at_exit.h"
 #include "core/version/catalog.h"
 #include "kv/file_system.h"
 #include "kv/store_creation.h"
@@ -66,6 +67,7 @@ absl::Status LookInto(const std::string& directory, std::size_t most_steps) {
 }  // namespace
 
 absl::Status RemoveStore(const std::string& directory, std::size_t most_steps) {
+  CKPTREE_RETURN_IF_ERROR(internal::CheckMayOpen());
   const std::string path = kv::AbsolutePath(directory);
   CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory found, kv::LookAt(path));
   if (!found.exists ||

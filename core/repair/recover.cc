@@ -32,6 +32,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/source_path.h"
 #include "core/engine/store_engine.h"
+#include "core/process/close_at_exit.h"
 #include "core/process/guarded_call.h"
 #include "core/repair/branch_copy.h"
 #include "core/repair/recovery.h"
@@ -500,6 +501,7 @@ absl::StatusOr<RecoverReport> RecoverFrom(const std::string& from_in,
 absl::StatusOr<RecoverReport> Recover(const std::string& from,
                                       const std::string& to,
                                       const RecoverOptions& options) {
+  CKPTREE_RETURN_IF_ERROR(internal::CheckMayOpen());
   return internal::GuardedResult(
       "recovering", [&] { return RecoverFrom(from, to, options); });
 }

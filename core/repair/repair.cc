@@ -32,6 +32,7 @@
 #include "ckptree/local_path.h"
 #include "core/engine/engine.h"
 #include "core/engine/verifier.h"
+#include "core/process/close_at_exit.h"
 #include "core/process/guarded_call.h"
 #include "core/repair/recovery.h"
 #include "core/repair/repair_on.h"
@@ -455,6 +456,7 @@ std::optional<std::int64_t> RepairReport::newest_whole_step() const {
 
 absl::StatusOr<RepairReport> Repair(const std::string& directory,
                                     const RepairOptions& options) {
+  CKPTREE_RETURN_IF_ERROR(internal::CheckMayOpen());
   CKPTREE_ASSIGN_OR_RETURN(const std::string path, LocalPath(directory));
   return internal::GuardedResult(
       "repairing", [&] { return internal::RepairOn(path, options, nullptr); });

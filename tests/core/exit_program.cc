@@ -70,6 +70,13 @@ void OpenLate() {
     refused = refused && absl::IsFailedPrecondition(store.status());
     std::cerr << store.status() << "\n";
   }
+  for (const absl::Status& status :
+       {ckptree::RemoveStore(late_directory),
+        ckptree::Repair(late_directory, {}).status(),
+        ckptree::Recover(late_directory, late_directory + "-2", {}).status()}) {
+    refused = refused && absl::IsFailedPrecondition(status);
+    std::cerr << status << "\n";
+  }
   std::_Exit(refused ? 0 : 4);
 }
 
