@@ -8,10 +8,30 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_format.h"
 #include "kv/database.h"
 
 namespace ckptree::internal {
+
+inline constexpr char kOutcomeUnknown[] = "ckptree/outcome-unknown";
+
+// A commit of `what` that may be there.
+inline absl::Status OutcomeUnknown(std::string_view why,
+                                   std::string_view what) {
+  absl::Status status = absl::UnknownError(absl::StrFormat(
+      "%s: %s may or may not be there; close the store and open it to learn "
+      "which",
+      why, what));
+  status.SetPayload(kOutcomeUnknown, absl::Cord());
+  return status;
+}
+
+// Other errors of kUnknown, as of a file that cannot be written, say that
+// nothing was committed.
+inline bool IsOutcomeUnknown(const absl::Status& status) {
+  return status.GetPayload(kOutcomeUnknown).has_value();
+}
 
 // `what`: "the step", "the change". kAborted: somebody else changed what the
 // commit was built on. kUnknown: it may have happened or not.
@@ -25,10 +45,9 @@ inline absl::Status CommitStatus(const kv::CommitResult& result,
           "the store was changed by somebody else (%s); try again",
           result.status.message()));
     case kv::Outcome::kUnknown:
-      return absl::UnknownError(absl::StrFormat(
-          "a write failed in mid-commit (%s): %s may or may not be there; "
-          "close the store and open it to learn which",
-          result.status.message(), what));
+      return OutcomeUnknown(absl::StrFormat("a write failed in mid-commit (%s)",
+                                            result.status.message()),
+                            what);
     case kv::Outcome::kFenced:
     case kv::Outcome::kFailed:
       break;

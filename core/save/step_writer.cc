@@ -32,7 +32,9 @@ absl::Status Annotate(const absl::Status& status, std::int64_t step) {
   if (status.ok()) return status;
   return absl::Status(
       status.code(),
-      absl::StrFormat("step %d was not saved: %s", step, status.message()));
+      absl::StrFormat("step %d%s: %s", step,
+                      IsOutcomeUnknown(status) ? "" : " was not saved",
+                      status.message()));
 }
 
 std::string AttemptName(std::uint64_t version) {
@@ -170,10 +172,7 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
     // nor is the next save compared with what was thought to be the tip.
     tip_loaded_ = false;
     if (attempt.committing) {
-      status = absl::UnknownError(absl::StrFormat(
-          "%s: the step may or may not be there; close the store and open it "
-          "to learn which",
-          status.message()));
+      status = OutcomeUnknown(std::string(status.message()), "the step");
     }
   }
   CleanUp(attempt, status.ok() || (!returned && attempt.committing));
