@@ -327,6 +327,13 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
       watcher->Pardon();
       writer_options = GuardedForWriting();
       writing = open();
+    } else if ((absl::IsDataLoss(writing.status()) ||
+                absl::IsUnknown(writing.status())) &&
+               watcher->health().ok()) {
+      // The index was well when it was looked at. A read of it may have given
+      // other bits, or failed; no write did.
+      writer_options = GuardedForWriting();
+      writing = open();
     }
   }
   CKPTREE_RETURN_IF_ERROR(writing.status());

@@ -101,6 +101,10 @@ absl::StatusOr<Value> Database::Read(schema::Space space,
       space == schema::Space::kRecords || space == schema::Space::kSmall;
   if (!rows) impl_->CatchUp(VersionOfKey(key));
   absl::StatusOr<Value> value = ReadOnce(space, key);
+  // What is damaged is so at two looks in a row.
+  if (rows && absl::IsDataLoss(value.status()) && !IsGone(value.status())) {
+    value = ReadOnce(space, key);
+  }
   if (IsGone(value.status())) {
     // Of the instance before; another thread may have looked since then.
     const absl::StatusOr<std::shared_ptr<Instance>> now = impl_->Reading();
@@ -388,8 +392,14 @@ absl::StatusOr<Iterator> Database::Scan(schema::Space space,
         std::move(scan->cursor),
         [impl = impl_.get(), instance = view.instance.get(), space, rows,
          from = std::string(begin), to = std::string(end),
-         readahead_bytes](const absl::Status& met,
-                          std::string_view at) -> std::unique_ptr<Cursor> {
+         readahead_bytes](const absl::Status& met, std::string_view at,
+                          bool looks_again) -> std::unique_ptr<Cursor> {
+          if (looks_again) {
+            const absl::StatusOr<Impl::RowView> same = impl->ReadingRows();
+            if (!same.ok() || !rows || IsGone(met)) return nullptr;
+            return CursorOver(same->instance, same->overlay, space, from, to,
+                              readahead_bytes);
+          }
           const bool tables = IsGone(met) && impl->LooksForTables(instance);
           if (!rows && !tables) return nullptr;
           const bool other = tables || impl->ReadRowsFromJournal(met);

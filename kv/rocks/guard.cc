@@ -21,6 +21,7 @@
 #include "kv/options.h"
 #include "kv/rocks/fresh_table.h"
 #include "kv/rocks/kept_reads.h"
+#include "kv/rocks/second_read.h"
 #include "kv/rocks/table_check.h"
 #include "kv/store_directory.h"
 #include "rocksdb/file_system.h"
@@ -174,7 +175,9 @@ class TableGuard : public rocksdb::FileSystemWrapper {
       const std::string& path, const FileOptions& options,
       std::unique_ptr<rocksdb::FSRandomAccessFile>* file,
       IODebugContext* dbg) override {
-    IOStatus status = OpenTable(path, options, file, dbg);
+    IOStatus status =
+        WithSecondTry([&] { return OpenTable(path, options, file, dbg); });
+    if (status.ok()) *file = WithSecondReads(std::move(*file));
     if (KeptReads* const kept = KeptReads::Current();
         status.ok() && kept != nullptr) {
       *file = kept->Keeping(std::move(*file), path);
@@ -188,6 +191,18 @@ class TableGuard : public rocksdb::FileSystemWrapper {
       status = IOStatus::Corruption(path, "its properties are damaged");
     }
     if (!status.ok()) file->reset();
+    return status;
+  }
+  IOStatus NewSequentialFile(const std::string& path,
+                             const FileOptions& options,
+                             std::unique_ptr<rocksdb::FSSequentialFile>* file,
+                             IODebugContext* dbg) override {
+    IOStatus status = WithSecondTry([&] {
+      return FileSystemWrapper::NewSequentialFile(path, options, file, dbg);
+    });
+    if (status.ok()) {
+      *file = WithSecondReads(std::move(*file), target(), path, options);
+    }
     return status;
   }
 

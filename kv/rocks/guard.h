@@ -13,7 +13,8 @@
 namespace ckptree::kv {
 
 // Both refuse to open a table whose properties are damaged
-// (kv/rocks/table_check.h).
+// (kv/rocks/table_check.h), and try each read that fails a second time
+// (kv/rocks/second_read.h).
 enum class Guard {
   // New files and directories get the permissions of the options, without what
   // the umask takes. A sync_file_range(2) that fails is told by the next sync,

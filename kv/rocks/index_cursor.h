@@ -36,10 +36,12 @@ std::unique_ptr<Cursor> CursorAround(
 // Rows that go on in the journal where the index is damaged.
 class MendingCursor : public Cursor {
  public:
-  using MendFn = std::function<std::unique_ptr<Cursor>(const absl::Status& met,
-                                                       std::string_view at)>;
+  using MendFn = std::function<std::unique_ptr<Cursor>(
+      const absl::Status& met, std::string_view at, bool looks_again)>;
 
-  // `mend` is asked once at most; null: nothing can be done.
+  // `mend` is asked for the same rows where damage is met, with `looks_again`:
+  // what was read may be well the next time. Where it is met there again it is
+  // asked for others, once at most. Null: nothing can be done.
   MendingCursor(std::unique_ptr<Cursor> cursor, MendFn mend)
       : cursor_(std::move(cursor)), mend_(std::move(mend)) {}
 
@@ -60,15 +62,19 @@ class MendingCursor : public Cursor {
 
  private:
   void Mend(bool passed) {
-    if (cursor_->Valid() || mend_ == nullptr) return;
-    const absl::Status met = cursor_->status();
-    if (!absl::IsDataLoss(met)) return;
-    std::unique_ptr<Cursor> other = mend_(met, last_);
-    mend_ = nullptr;
-    if (other == nullptr) return;
-    cursor_ = std::move(other);
-    cursor_->Seek(last_);
-    if (passed && cursor_->Valid() && cursor_->key() == last_) cursor_->Next();
+    for (const bool looks_again : {true, false}) {
+      if (cursor_->Valid() || mend_ == nullptr) return;
+      const absl::Status met = cursor_->status();
+      if (!absl::IsDataLoss(met)) return;
+      std::unique_ptr<Cursor> other = mend_(met, last_, looks_again);
+      if (!looks_again) mend_ = nullptr;
+      if (other == nullptr) continue;
+      cursor_ = std::move(other);
+      cursor_->Seek(last_);
+      if (passed && cursor_->Valid() && cursor_->key() == last_) {
+        cursor_->Next();
+      }
+    }
   }
 
   std::unique_ptr<Cursor> cursor_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -13,11 +14,14 @@
 #include "base/digest.h"
 #include "base/status_macros.h"
 #include "kv/file_system.h"
+#include "kv/files/file_system_of.h"
+#include "kv/rocks/guard.h"
 #include "kv/rocks/marker.h"
 #include "kv/rocks/memory_index.h"
 #include "kv/rocks/table_source.h"
 #include "kv/store_directory.h"
 #include "rocksdb/db.h"
+#include "rocksdb/file_system.h"
 #include "rocksdb/metadata.h"
 
 namespace ckptree::kv {
@@ -139,11 +143,9 @@ std::vector<std::string> DamageOfJournal(const Standing& standing,
   return damage;
 }
 
-}  // namespace
-
-absl::StatusOr<Standing> LookAtStanding(const Options& options,
-                                        const std::string& directory, Role role,
-                                        bool beside_writer, bool all_files) {
+absl::StatusOr<Standing> LookOnce(const Options& options,
+                                  const std::string& directory, Role role,
+                                  bool beside_writer, bool all_files) {
   Standing standing;
   const auto mend = [&](std::string problem) -> absl::StatusOr<Standing> {
     if (beside_writer) return absl::DataLossError(problem);
@@ -195,6 +197,50 @@ absl::StatusOr<Standing> LookAtStanding(const Options& options,
   standing.damage = DamageOfJournal(standing, beside_writer);
   JudgeLosses(&standing, beside_writer);
   return standing;
+}
+
+bool IsWell(const absl::StatusOr<Standing>& standing) {
+  return standing.ok() && standing->problem.empty() && standing->lost.ok() &&
+         standing->damage.empty();
+}
+
+// The page cache gives up what it has of the index and the journal, as far as
+// the system lets it: what is read next comes from the disk.
+void ForgetWhatWasRead(const Options& options, const std::string& directory) {
+  const DamagedTablesWelcome welcome;
+  const auto file_system = FileSystemOf(options);
+  for (const std::string& folder :
+       {IndexDirectory(directory), Join(directory, kJournalName)}) {
+    const auto names = ListDirectory(options, folder);
+    if (!names.ok()) continue;
+    for (const std::string& name : *names) {
+      std::unique_ptr<rocksdb::FSRandomAccessFile> file;
+      if (file_system
+              ->NewRandomAccessFile(Join(folder, name), rocksdb::FileOptions(),
+                                    &file, nullptr)
+              .ok()) {
+        file->InvalidateCache(0, 0).PermitUncheckedError();
+      }
+    }
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Standing> LookAtStanding(const Options& options,
+                                        const std::string& directory, Role role,
+                                        bool beside_writer, bool all_files) {
+  absl::StatusOr<Standing> standing =
+      LookOnce(options, directory, role, beside_writer, all_files);
+  if (beside_writer || IsWell(standing) ||
+      absl::IsNotFound(standing.status())) {
+    return standing;
+  }
+  // Bits may have been flipped on their way, or a read have failed that does
+  // not fail again: then nothing is told, and nothing made anew.
+  standing = Standing();
+  ForgetWhatWasRead(options, directory);
+  return LookOnce(options, directory, role, beside_writer, all_files);
 }
 
 absl::Status ReadAllRows(const Options& options, const std::string& directory,

@@ -49,7 +49,8 @@ struct Standing {
 // Opens the index in `role` and reads the journal from where the index ends.
 // `beside_writer`: an error, or a problem, may mean that the writer did
 // something right then. kNotFound without a journal. `all_files`: those, too,
-// of which the index has everything: to know what is wrong with them.
+// of which the index has everything: to know what is wrong with them. Without a
+// writer whatever is wrong is so at two looks in a row.
 absl::StatusOr<Standing> LookAtStanding(const Options& options,
                                         const std::string& directory, Role role,
                                         bool beside_writer,

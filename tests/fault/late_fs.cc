@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace ckptree::testing {
@@ -40,6 +42,17 @@ std::uint64_t InodeOf(const std::string& path) {
   return stat(path.c_str(), &found) == 0 ? found.st_ino : 0;
 }
 
+// A bit of what was read.
+void Flip(std::uint64_t bit, rocksdb::Slice* result, char* scratch) {
+  if (result->empty()) return;
+  if (result->data() != scratch) {
+    std::copy_n(result->data(), result->size(), scratch);
+  }
+  bit %= 8 * result->size();
+  scratch[bit / 8] ^= static_cast<char>(1 << bit % 8);
+  *result = rocksdb::Slice(scratch, result->size());
+}
+
 }  // namespace
 
 // A file that ends where it did when it was opened.
@@ -65,20 +78,14 @@ class LateFile : public rocksdb::FSRandomAccessFileOwnerWrapper {
       return IOStatus::OK();
     }
     std::optional<std::uint64_t> flip;
-    if (IOStatus status = fs_->LookAtCount(path_, &flip); !status.ok()) {
+    if (IOStatus status = fs_->LookAtCount(path_, /*at_place=*/true, &flip);
+        !status.ok()) {
       return status;
     }
     IOStatus status = FSRandomAccessFileOwnerWrapper::Read(
         offset, std::min<std::uint64_t>(n, end - offset), options, result,
         scratch, debug);
-    if (flip.has_value() && status.ok() && result->size() > 0) {
-      if (result->data() != scratch) {
-        std::copy_n(result->data(), result->size(), scratch);
-      }
-      const std::uint64_t bit = *flip % (8 * result->size());
-      scratch[bit / 8] ^= static_cast<char>(1 << bit % 8);
-      *result = rocksdb::Slice(scratch, result->size());
-    }
+    if (flip.has_value() && status.ok()) Flip(*flip, result, scratch);
     return status;
   }
   IOStatus MultiRead(rocksdb::FSReadRequest* requests, std::size_t count,
@@ -113,8 +120,15 @@ class LateSequentialFile : public rocksdb::FSSequentialFileOwnerWrapper {
     if (IOStatus status = fs_->LookAtRead(path_, inode_); !status.ok()) {
       return status;
     }
-    return FSSequentialFileOwnerWrapper::Read(n, options, result, scratch,
-                                              debug);
+    std::optional<std::uint64_t> flip;
+    if (IOStatus status = fs_->LookAtCount(path_, /*at_place=*/false, &flip);
+        !status.ok()) {
+      return status;
+    }
+    IOStatus status =
+        FSSequentialFileOwnerWrapper::Read(n, options, result, scratch, debug);
+    if (flip.has_value() && status.ok()) Flip(*flip, result, scratch);
+    return status;
   }
 
  private:
@@ -181,25 +195,36 @@ void LateFs::HideFile(const std::string& path, const std::string& why,
   why_ = why;
 }
 
-void LateFs::FailRead(const std::string& part, int nth, bool flips) {
+void LateFs::FailRead(const std::string& part, int nth, bool flips,
+                      bool stays) {
   const absl::MutexLock lock(&mu_);
   counts_ = part;
   reads_left_ = nth;
   flips_ = flips;
+  stays_ = stays;
+  counts_all_ = false;
+}
+
+void LateFs::FailAnyRead(const std::string& part, int nth, bool flips) {
+  FailRead(part, nth, flips);
+  const absl::MutexLock lock(&mu_);
+  counts_all_ = true;
 }
 
 void LateFs::FlipSome(const std::string& part, int percent,
                       std::uint64_t seed) {
   const absl::MutexLock lock(&mu_);
   counts_ = percent > 0 ? part : "";
+  counts_all_ = false;
   flip_percent_ = percent;
   random_.seed(seed);
 }
 
-IOStatus LateFs::LookAtCount(const std::string& path,
+IOStatus LateFs::LookAtCount(const std::string& path, bool at_place,
                              std::optional<std::uint64_t>* flip) {
   const absl::MutexLock lock(&mu_);
-  if (counts_.empty() || path.find(counts_) == path.npos) {
+  if (counts_.empty() || path.find(counts_) == path.npos ||
+      (!at_place && !counts_all_)) {
     return IOStatus::OK();
   }
   if (flip_percent_ > 0) {
@@ -208,9 +233,14 @@ IOStatus LateFs::LookAtCount(const std::string& path,
     hidden_ += hit ? 1 : 0;
     return IOStatus::OK();
   }
-  if (--reads_left_ != 0) return IOStatus::OK();
+  --reads_left_;
+  if (reads_left_ > 0 || (reads_left_ < 0 && !stays_)) return IOStatus::OK();
   ++hidden_;
-  if (!flips_) return IOStatus::IOError(path, "it is hidden");
+  if (!flips_) {
+    return IOStatus::IOError(path, counts_all_
+                                       ? std::generic_category().message(EIO)
+                                       : "it is hidden");
+  }
   *flip = random_();
   return IOStatus::OK();
 }

@@ -49,8 +49,13 @@ class LateFs : public rocksdb::FileSystemWrapper {
   // Without `opens` it can be opened, and reads of it fail.
   void HideFile(const std::string& path, const std::string& why, bool opens);
   // The read at a place that is the `nth` from now on of files with `part` in
-  // their path fails, or with `flips` gives a flipped bit; the others are well.
-  void FailRead(const std::string& part, int nth, bool flips);
+  // their path fails, or with `flips` gives a flipped bit; the others are well,
+  // or with `stays` only those before it.
+  void FailRead(const std::string& part, int nth, bool flips,
+                bool stays = false);
+  // The same of all reads, also of those that read on in a file; they fail as
+  // those of a disk that gives nothing (EIO).
+  void FailAnyRead(const std::string& part, int nth, bool flips);
   // From now on so many of a hundred reads at a place of files with `part` in
   // their path give a flipped bit. `seed` says which and where; 0 percent:
   // none.
@@ -139,7 +144,7 @@ class LateFs : public rocksdb::FileSystemWrapper {
   friend class LateSequentialFile;
   friend class HeldFile;
   // `flip`: a bit to flip, modulo those that are read.
-  rocksdb::IOStatus LookAtCount(const std::string& path,
+  rocksdb::IOStatus LookAtCount(const std::string& path, bool at_place,
                                 std::optional<std::uint64_t>* flip);
   rocksdb::IOStatus LookAtRead(const std::string& path, std::uint64_t inode);
   rocksdb::IOStatus WaitForSync();
@@ -161,6 +166,8 @@ class LateFs : public rocksdb::FileSystemWrapper {
   std::string counts_ ABSL_GUARDED_BY(mu_);
   int reads_left_ ABSL_GUARDED_BY(mu_) = 0;
   bool flips_ ABSL_GUARDED_BY(mu_) = false;
+  bool stays_ ABSL_GUARDED_BY(mu_) = false;
+  bool counts_all_ ABSL_GUARDED_BY(mu_) = false;
   int flip_percent_ ABSL_GUARDED_BY(mu_) = 0;
   std::mt19937_64 random_ ABSL_GUARDED_BY(mu_);
   std::atomic<std::uint64_t> hidden_ = 0;
