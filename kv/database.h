@@ -92,6 +92,9 @@ struct OpenReport {
   // Those of `warnings` that an open for writing makes good.
   std::vector<std::string> mended;
   std::vector<std::string> notes;  // What is odd, and hurts nothing.
+  // Where this open made the index anew: keys of `chunks` whose records it took
+  // along though their checksum does not say that they are whole.
+  std::vector<std::string> unproven;
   // Not OK: acknowledged commits are missing, or may be. The store can be read,
   // but nobody can say what is the latest.
   absl::Status lost;

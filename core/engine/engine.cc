@@ -314,7 +314,7 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
                                 "committed",
                                 unlisted));
   }
-  if (const absl::Status mended = database_->MendLeafCopies(); !mended.ok()) {
+  if (const absl::Status mended = MendSegments(); !mended.ok()) {
     logger_.Log(LogSeverity::kWarning, "open", mended);
   }
   // Nothing builds segments for this store but its one writer.

@@ -212,6 +212,8 @@ class Engine {
   // Which of the damage that the open found is left, behind what its remote had
   // of it.
   absl::Status LookAgainFor(const std::vector<std::string>& damage);
+  // Second copies of leaf records, and tables of segments that damage took.
+  absl::Status MendSegments();
   // Logs what the open found.
   void TellOfOpen() const;
   // What of its rows cannot be read; of a reader, as far as it is known.

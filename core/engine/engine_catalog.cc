@@ -10,8 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
 #include "core/collect/chain_rows.h"
 #include "core/engine/engine.h"
+#include "core/version/segment_tables.h"
 #include "tbb/task_arena.h"
 #include "tbb/task_group.h"
 
@@ -57,6 +59,20 @@ absl::Status Engine::LoadChain(absl::StatusOr<ChainLinks> links) {
   if (!catalog_.damage().empty()) return keeper_.Load(ReadChain(*database_));
   return keeper_.Load(
       ReadChain(*database_, std::move(links), catalog_.AllSteps()));
+}
+
+absl::Status Engine::MendSegments() {
+  absl::StatusOr<int> made;
+  arena_->execute([&] {
+    made = MendSegmentTables(database_.get(), database_->report().unproven);
+  });
+  if (made.ok() && *made > 0) {
+    logger_.Log(LogSeverity::kInfo, "open",
+                absl::StrFormat("made the tables of %d segments anew", *made));
+  }
+  absl::Status mended = database_->MendLeafCopies();
+  mended.Update(made.status());
+  return mended;
 }
 
 void Engine::NoteBadRows(const std::vector<std::string>& rows) {

@@ -136,6 +136,7 @@ absl::Status Database::Impl::MakeIndexAnew(const Standing& standing) {
   for (const auto* lines : {&rebuilt.unread, &rebuilt.losses}) {
     report.warnings.insert(report.warnings.end(), lines->begin(), lines->end());
   }
+  report.unproven = rebuilt.unproven;
   for (const std::string& note : rebuilt.notes) {
     watcher->Log(Severity::kInfo, note);
   }

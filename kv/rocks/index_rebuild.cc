@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -407,7 +408,12 @@ class Rebuilder {
             Link(tables[i + 1].path(), Join(folder, copies_.back())));
       } else {
         const std::span<SegmentTable> together(&tables[i], end - i);
-        CKPTREE_RETURN_IF_ERROR(WriteTogether(options_, together, path));
+        std::vector<std::string> unproven;
+        CKPTREE_RETURN_IF_ERROR(
+            WriteTogether(options_, together, path, &unproven));
+        if (space == Space::kChunks) {
+          std::ranges::move(unproven, std::back_inserter(report_.unproven));
+        }
         report_.notes.push_back(
             absl::StrFormat("written anew from %d tables: %s", together.size(),
                             together.front().path()));

@@ -55,6 +55,9 @@ struct RebuildReport {
   std::vector<std::string> losses;
   // Tables of which nothing can be read; they may have had rows alone.
   std::vector<std::string> unread;
+  // Keys of `chunks` whose records were found, and whose checksum does not say
+  // that they are whole.
+  std::vector<std::string> unproven;
   // What was met and cost nothing.
   std::vector<std::string> notes;
 };

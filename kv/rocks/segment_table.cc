@@ -182,7 +182,8 @@ void SegmentTable::Forget() {
 
 absl::Status WriteTogether(const Options& options,
                            std::span<SegmentTable> tables,
-                           const std::string& path) {
+                           const std::string& path,
+                           std::vector<std::string>* unproven) {
   struct Source {
     const FoundRecord* record;
     const SegmentTable* table;
@@ -214,6 +215,7 @@ absl::Status WriteTogether(const Options& options,
     CKPTREE_RETURN_IF_ERROR(space == Space::kChunks && !first
                                 ? writer->AddAligned(record->key, value)
                                 : writer->Add(record->key, value));
+    if (!record->proven) unproven->push_back(record->key);
     before = record->key;
     first = false;
   }

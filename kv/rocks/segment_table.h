@@ -69,10 +69,12 @@ class SegmentTable {
   std::optional<std::vector<FoundRecord>> records_;
 };
 
-// Writes the records of `tables`, each key once, as one segment at `path`.
+// Writes the records of `tables`, each key once, as one segment at `path`. Keys
+// of those that are not proven are added to `unproven`.
 absl::Status WriteTogether(const Options& options,
                            std::span<SegmentTable> tables,
-                           const std::string& path);
+                           const std::string& path,
+                           std::vector<std::string>* unproven);
 
 }  // namespace ckptree::kv
 
