@@ -22,6 +22,33 @@
 #include "schema/spaces.h"
 
 namespace ckptree::internal {
+namespace {
+
+// Commits that are read, one request each, for the last by which it is known.
+constexpr int kMostLooksBack = 64;
+
+// A segment row that goes with an upload may be as it was: what was lost there
+// is uploaded again. One that is new comes with the row of its step.
+bool IsUploaded(const schema::RemoteCommit& ship,
+                const schema::RemoteRow& row) {
+  return row.space == schema::Space::kRecords &&
+         std::any_of(ship.segments.begin(), ship.segments.end(),
+                     [&row](const schema::RemoteSegment& segment) {
+                       return schema::SegmentKey(segment.segment) == row.key;
+                     });
+}
+
+bool GivesRowsAValue(const schema::RemoteCommit& ship) {
+  return !ship.rows_objects.empty() ||
+         std::any_of(ship.rows.begin(), ship.rows.end(),
+                     [&ship](const schema::RemoteRow& row) {
+                       return row.value.has_value() &&
+                              row.space == schema::Space::kRecords &&
+                              !IsUploaded(ship, row);
+                     });
+}
+
+}  // namespace
 
 absl::StatusOr<NewestShip> ReadShip(kv::ObjectStore& store,
                                     const std::string& uuid, std::uint64_t at,
@@ -31,6 +58,23 @@ absl::StatusOr<NewestShip> ReadShip(kv::ObjectStore& store,
   CKPTREE_ASSIGN_OR_RETURN(newest.commit,
                            GetRemoteCommit(store, uuid, at, call));
   return newest;
+}
+
+absl::StatusOr<NewestShip> ReadChange(kv::ObjectStore& store,
+                                      const std::string& uuid,
+                                      NewestShip newest, const kv::Call& call) {
+  if (!newest.commit.has_value()) return newest;
+  const std::string local = newest.commit->local;
+  for (int looks = 0; looks < kMostLooksBack; ++looks) {
+    if (!newest.commit.has_value()) return newest;
+    if (newest.commit->shape == schema::RemoteCommit::Shape::kShip) {
+      if (newest.commit->local != local) break;
+      if (GivesRowsAValue(*newest.commit)) return newest;
+    }
+    CKPTREE_ASSIGN_OR_RETURN(newest,
+                             ReadShip(store, uuid, newest.at - 1, call));
+  }
+  return NewestShip{newest.at, std::nullopt};
 }
 
 absl::StatusOr<bool> KnowsShip(const LocalNote& note,
@@ -85,13 +129,14 @@ absl::Status CheckNoneWereShipped(const LocalNote& note,
 }
 
 absl::StatusOr<bool> HoldsChangeOf(const kv::Database& database,
-                                   const NewestShip& newest) {
-  if (!newest.commit.has_value()) return false;
+                                   const NewestShip& changed) {
+  if (!changed.commit.has_value()) return false;
   bool has_step = false;
   bool holds_other = false;
-  for (const schema::RemoteRow& row : newest.commit->rows) {
+  for (const schema::RemoteRow& row : changed.commit->rows) {
     // A row that went may never have come to who was copied before.
-    if (!row.value.has_value() || row.space != schema::Space::kRecords) {
+    if (!row.value.has_value() || row.space != schema::Space::kRecords ||
+        IsUploaded(*changed.commit, row)) {
       continue;
     }
     const bool is_step = schema::DecodeStepKey(row.key).has_value();
