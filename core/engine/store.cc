@@ -388,7 +388,7 @@ absl::Status Store::WaitReplicated(absl::Duration timeout) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "store %s was opened without a remote", engine()->directory()));
   }
-  return engine()->replicator()->WaitForAll(timeout);
+  return engine()->replicator()->WaitForWhole(timeout);
 }
 
 absl::StatusOr<VerifyReport> Store::Verify(const VerifyOptions& options) const {

@@ -184,13 +184,21 @@ absl::Status RemoteCleaner::DeleteDue(RowIndex* index, const kv::Call& call) {
   return absl::OkStatus();
 }
 
-absl::Status RemoteCleaner::Clean(RowIndex* index, const kv::Call& call) {
-  if (kv::MonotonicNow() < next_) return absl::OkStatus();
+void RemoteCleaner::PutOff() {
   next_ = kv::MonotonicNow() + std::min(grace_ / 8, kMostBetweenLooks);
-  if (!swept_) {
-    CKPTREE_RETURN_IF_ERROR(Sweep(index, call));
-    swept_ = true;
-  }
+}
+
+absl::Status RemoteCleaner::Look(RowIndex* index, const kv::Call& call) {
+  if (looked_ || kv::MonotonicNow() < next_) return absl::OkStatus();
+  const absl::Status swept = Sweep(index, call);
+  looked_ = swept.ok();
+  if (!looked_) PutOff();
+  return swept;
+}
+
+absl::Status RemoteCleaner::Clean(RowIndex* index, const kv::Call& call) {
+  if (!looked_ || kv::MonotonicNow() < next_) return absl::OkStatus();
+  PutOff();
   return DeleteDue(index, call);
 }
 

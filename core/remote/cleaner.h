@@ -29,32 +29,35 @@ class RemoteCleaner {
                 absl::Duration grace)
       : store_(store), uuid_(std::move(uuid)), era_(era), grace_(grace) {}
 
-  // At once, or nothing where it looked a short time ago: marks in `index` what
-  // earlier writers left behind, where it did not yet, and deletes what is due.
-  // `index` has all commits up to the open, or more.
-  absl::Status Clean(RowIndex* index, const kv::Call& call);
-
+  // Lists the objects there, once, and marks in `index` what earlier writers
+  // left behind; nothing where that failed a short time ago. `index` has all
+  // commits up to the open, or more.
+  absl::Status Look(RowIndex* index, const kv::Call& call);
   // The keys of segment rows whose objects it found missing or of another size
   // since this was asked last.
   std::vector<std::string> TakeLost() { return std::exchange(lost_, {}); }
+  // Whether Look() is done.
+  bool looked() const { return looked_; }
 
-  // Whether the objects there were listed once.
-  bool swept() const { return swept_; }
+  // Deletes what is due, once Look() is done; nothing where it did a short time
+  // ago.
+  absl::Status Clean(RowIndex* index, const kv::Call& call);
 
-  // When Clean() has something to do, of kv::MonotonicNow(), as far as it knows
-  // now.
+  // When one of them has something to do, of kv::MonotonicNow(), as far as it
+  // knows now.
   absl::Time next() const { return next_; }
 
  private:
   absl::Status Sweep(RowIndex* index, const kv::Call& call);
   absl::Status DeleteAttempts(const kv::Call& call);
   absl::Status DeleteDue(RowIndex* index, const kv::Call& call);
+  void PutOff();
 
   kv::ObjectStore* const store_;
   const std::string uuid_;
   const std::uint64_t era_;
   const absl::Duration grace_;
-  bool swept_ = false;
+  bool looked_ = false;
   std::vector<std::string> lost_;
   absl::Time next_ = absl::InfinitePast();
 };

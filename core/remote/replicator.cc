@@ -43,6 +43,9 @@ constexpr absl::Duration kPauseForClaim = absl::Seconds(20);
 constexpr absl::Duration kLookForOpen = absl::Milliseconds(20);
 // How often who waits looks what keeps it, and whether it goes on waiting.
 constexpr absl::Duration kLookAtTrouble = absl::Milliseconds(100);
+// How long a close waits for the look at what is lost there, which lists all
+// objects: the next open looks, too.
+constexpr absl::Duration kLookAtClose = absl::Minutes(1);
 constexpr std::size_t kMostClaimBytes = 64;
 // An index is written behind so many commits: what an open reads beside it.
 constexpr std::uint64_t kCommitsPerIndex = 3;
@@ -176,6 +179,7 @@ void Replicator::Loop(const std::stop_token& stop) {
     }
     const absl::Status shipped =
         GuardedStatus("shipping", [&] { return ShipOnce(stop); });
+    LookEnded();  // Also where it did not come to that.
     if (stop.stop_requested()) return;
     // What was written again in the meantime is looked for once more at once.
     if (absl::IsAborted(shipped) && tries == 0) {
@@ -373,6 +377,9 @@ absl::Duration Replicator::UntilIdleWork() const {
 void Replicator::Shipped(std::uint64_t to) {
   const absl::MutexLock lock(&mu_);
   shipped_ = to;
+  // At one with it, so that who waits for both misses neither. What this open
+  // alone put there needs no look.
+  looking_ = !cleaner_->looked() && era_ > 1;
   trouble_ = absl::OkStatus();
   std::erase_if(ordinal_of_,
                 [to](const auto& known) { return known.second <= to; });
@@ -385,6 +392,47 @@ absl::Status Replicator::WaitForAll(absl::Duration timeout) {
     wanted = noted_;
   }
   return WaitFor(wanted, timeout);
+}
+
+absl::Status Replicator::WaitForLook(absl::Time until) {
+  while (true) {
+    const bool enough = kv::MonotonicNow() >= until;
+    {
+      const absl::MutexLock lock(&mu_);
+      const auto over = [this] {
+        mu_.AssertReaderHeld();
+        return !looking_ || !health_.ok() || ended_;
+      };
+      if (mu_.AwaitWithTimeout(absl::Condition(&over), kLookAtTrouble)) {
+        return absl::OkStatus();
+      }
+    }
+    const bool cancelled = cancelled_ && cancelled_();
+    if (cancelled || enough) {
+      return absl::Status(
+          cancelled ? absl::StatusCode::kCancelled
+                    : absl::StatusCode::kDeadlineExceeded,
+          absl::StrFormat("all commits are in %s, and whether the segments "
+                          "that they need still are is being looked at",
+                          address()));
+    }
+    // All commits are there: an object store that answers no more keeps nobody.
+    remote_trouble_->Look();
+    if (remote_trouble_->told()) return absl::OkStatus();
+  }
+}
+
+absl::Status Replicator::WaitForWhole(absl::Duration timeout) {
+  const absl::Time end = kv::MonotonicNow() + timeout;
+  CKPTREE_RETURN_IF_ERROR(WaitForAll(timeout));
+  CKPTREE_RETURN_IF_ERROR(WaitForLook(end));
+  std::uint64_t again = 0;
+  {
+    const absl::MutexLock lock(&mu_);
+    again = again_;
+    if (shipped_ >= again) return absl::OkStatus();
+  }
+  return WaitFor(again, end - kv::MonotonicNow());
 }
 
 absl::Status Replicator::WaitFor(std::uint64_t wanted, absl::Duration timeout) {
@@ -459,6 +507,12 @@ absl::Status Replicator::Stop(absl::Duration timeout) {
   if (thread_.joinable()) {
     const absl::Time end = kv::MonotonicNow() + timeout;
     status = WaitForAll(timeout);
+    if (status.ok()) {
+      WaitForLook(std::min(end, kv::MonotonicNow() + kLookAtClose))
+          .IgnoreError();
+      // What is lost there.
+      if (backlog() > 0) status = WaitForAll(end - kv::MonotonicNow());
+    }
     {
       // The thread ends by itself: what is to leave the disk leaves it first.
       const absl::MutexLock lock(&mu_);

@@ -95,6 +95,10 @@ class Replicator {
   // there. kDeadlineExceeded: it goes on. kFailedPrecondition: fenced.
   absl::Status WaitForAll(absl::Duration timeout);
   absl::Status WaitForVersion(std::uint64_t version, absl::Duration timeout);
+  // As WaitForAll(), and until it was looked whether the segments of steps are
+  // still there, which an open does behind its first ship, and those that were
+  // not are there again.
+  absl::Status WaitForWhole(absl::Duration timeout);
 
   // After Begin(): the uuid of the store, and the era of what this one ships.
   const std::string& uuid() const { return uuid_; }
@@ -109,9 +113,9 @@ class Replicator {
   std::uint64_t backlog() const;
   const std::string& address() const { return store_->address(); }
 
-  // Waits for the backlog, tells the object store that the writer is done, and
-  // ends the thread. kDeadlineExceeded: some commits are not there; the next
-  // open ships them.
+  // Waits for the backlog, as WaitForWhole(), but for a minute of a look; tells
+  // the object store that the writer is done, and ends the thread.
+  // kDeadlineExceeded: some commits are not there; the next open ships them.
   absl::Status Stop(absl::Duration timeout);
 
  private:
@@ -187,6 +191,8 @@ class Replicator {
   void LetGo(const std::stop_token& stop);
   absl::Status LookAtEnd(const kv::Call& call);
   void NoteLost(const std::vector<std::string>& lost);
+  void LookEnded();
+  absl::Status WaitForLook(absl::Time until);
   absl::Duration UntilIdleWork() const;
 
   const std::shared_ptr<RemoteTrouble> remote_trouble_;
@@ -240,6 +246,10 @@ class Replicator {
   std::map<std::string, schema::RemoteSegment> uploaded_ ABSL_GUARDED_BY(mu_);
   std::uint64_t noted_ ABSL_GUARDED_BY(mu_) = 0;  // Ordinals.
   std::uint64_t shipped_ ABSL_GUARDED_BY(mu_) = 0;
+  // Behind that ship it is looked, or will be at once, what is lost there; the
+  // ordinal of the newest commit that was made to ship that again.
+  bool looking_ ABSL_GUARDED_BY(mu_) = false;
+  std::uint64_t again_ ABSL_GUARDED_BY(mu_) = 0;
   std::uint64_t ceiling_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;

@@ -6,18 +6,23 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "core/process/commit_status.h"
 #include "core/process/guarded_call.h"
 #include "core/remote/cleaner.h"
 #include "core/remote/remote_objects.h"
 #include "core/remote/replicator.h"
+#include "kv/commit_kind.h"
+#include "kv/database.h"
 #include "schema/keys.h"
 #include "schema/remote_record.h"
 
@@ -53,9 +58,9 @@ absl::Status Replicator::LookAtEnd(const kv::Call& call) {
 
 void Replicator::LetGo(const std::stop_token& stop) {
   keep_due_ = false;
-  if (!cleaner_->swept()) Clean(stop);
+  if (!cleaner_->looked()) Clean(stop);
   // The list of this open, and no commit of which nobody knows.
-  if (!cleaner_->swept() || chain_->pending()) return;
+  if (!cleaner_->looked() || chain_->pending()) return;
   std::vector<std::string> lost;
   const absl::Status kept = GuardedStatus("local_keep", [&] {
     return local_keep_->Run(index_->segments(), lost_, stop, &lost);
@@ -68,12 +73,23 @@ void Replicator::LetGo(const std::stop_token& stop) {
 
 // What it does not get done is done later.
 void Replicator::Clean(const std::stop_token& stop) {
-  const absl::Status cleaned =
-      cleaner_->Clean(index_.get(), kv::Call::Within(kCleanTime, stop));
-  if (!cleaned.ok() && !stop.stop_requested()) {
-    logger_->Log(LogSeverity::kWarning, "remote", cleaned);
+  const auto warn = [&](const absl::Status& status) {
+    if (status.ok() || stop.stop_requested()) return;
+    logger_->Log(LogSeverity::kWarning, "remote", status);
+  };
+  if (!cleaner_->looked()) {
+    warn(cleaner_->Look(index_.get(), kv::Call::Within(kCleanTime, stop)));
+    NoteLost(cleaner_->TakeLost());
+    LookEnded();
+    // What is lost comes before what is to go.
+    if (backlog() > 0) return;
   }
-  NoteLost(cleaner_->TakeLost());
+  warn(cleaner_->Clean(index_.get(), kv::Call::Within(kCleanTime, stop)));
+}
+
+void Replicator::LookEnded() {
+  const absl::MutexLock lock(&mu_);
+  looking_ = false;
 }
 
 void Replicator::NoteLost(const std::vector<std::string>& lost) {
@@ -95,19 +111,34 @@ void Replicator::NoteLost(const std::vector<std::string>& lost) {
                         schema::DescribeKey(Space::kRecords, nowhere.front())));
   }
   if (here.empty()) return;
+  {
+    const absl::MutexLock lock(&mu_);
+    for (const std::string& key : here) {
+      lost_.insert(key);
+      changed_.emplace(Space::kRecords, key);
+    }
+  }
+  // A ship is of local commits, so one is made, which changes nothing: a job
+  // that saves no more would leave the loss to the next one, and so would that.
+  kv::CommitRequest request;
+  request.kind = kv::CommitKind::kCollect;
+  const kv::CommitResult made = database_->Commit(std::move(request));
+  const absl::Status committed = CommitStatus(made, "a note of what is lost");
+  if (committed.ok()) {
+    const absl::MutexLock lock(&mu_);
+    again_ = made.ordinal;
+  }
   logger_->Log(
       LogSeverity::kError, "remote",
-      absl::StrFormat("%s: %d segments that steps need are missing or have "
-                      "another size (%s): somebody deleted or cut them. They "
-                      "are uploaded again, from %s, with the next save",
-                      address(), here.size(),
-                      schema::DescribeKey(Space::kRecords, here.front()),
-                      directory_));
-  const absl::MutexLock lock(&mu_);
-  for (const std::string& key : here) {
-    lost_.insert(key);
-    changed_.emplace(Space::kRecords, key);
-  }
+      absl::StrFormat(
+          "%s: %d segments that steps need are missing or have "
+          "another size (%s): somebody deleted or cut them. They "
+          "are uploaded again from %s, %s",
+          address(), here.size(),
+          schema::DescribeKey(Space::kRecords, here.front()), directory_,
+          committed.ok()
+              ? "now: closing the store waits for it"
+              : absl::StrCat("with the next save: ", committed.message())));
 }
 
 }  // namespace ckptree::internal

@@ -110,7 +110,8 @@ class Holding(Closing):
 
     def wait_replicated(self, timeout: float | None = None) -> None:
         """Waits until every commit before this call is in the remote, those
-        of tag(), delete() and the like among them; TimeoutError says what
+        of tag(), delete() and the like among them, and until segments that
+        were found missing there are there again; TimeoutError says what
         keeps it, StateError that there is none, or who took it over.
 
         >>> with ckptree.Store(tmp / "a", remote=f"file://{tmp}/far") as near:

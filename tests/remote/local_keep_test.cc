@@ -255,8 +255,12 @@ TEST_F(LocalKeepTest, WhatIsNotThereAsItWasBuiltStays) {
     ASSERT_TRUE(store.Close().ok());
   }
   EXPECT_THAT(TakeSaid(), Contains(HasSubstr("are uploaded again")));
-  EXPECT_THAT(FarRows(), IsEmpty());
-  EXPECT_EQ(BytesHere(), all);
+  // What left by now left behind an upload that was compared, too.
+  EXPECT_LE(BytesHere(), all);
+  {
+    Store store = Store::Open(Directory(), ReadOnly()).value();
+    ExpectSteps(store, 1, 3);
+  }
   // They go once what is there is whole again.
   Save(4, 4);
   EXPECT_LT(BytesHere(), 3 * kLargeSave / 2);

@@ -291,6 +291,46 @@ TEST_F(OwnShipsTest, ADirectoryThatWasMovedAfterAnyChangeGoesOn) {
   }
 }
 
+// The last that it shipped is what was lost there, and no row.
+TEST_F(OwnShipsTest, ADirectoryThatWasMovedAfterAMendGoesOn) {
+  const StoreOptions remote = RemoteOptions("file://" + Disk("far"));
+  {
+    Store store = Store::Open(Disk("a"), remote).value();
+    SaveStep(store, 1, kLargeSave);
+    ASSERT_TRUE(store.Close().ok());
+  }
+  fs::copy(Disk("a"), Disk("torn"), fs::copy_options::recursive);
+  const std::vector<fs::path> segments = ObjectsOf(Disk("far"), "segment");
+  for (const fs::path& segment : segments) fs::remove(segment);
+  {
+    Store store = Store::Open(Disk("a"), remote).value();
+    SaveStep(store, 2, kSmallSave);
+    ASSERT_TRUE(store.Close().ok());
+  }
+  ASSERT_GE(ObjectsOf(Disk("far"), "segment").size(), segments.size());
+  fs::copy(Disk("a"), Disk("moved"), fs::copy_options::recursive);
+  fs::copy(Disk("a") + "/remote", Disk("torn") + "/remote",
+           fs::copy_options::overwrite_existing);
+  for (const std::string copy : {"torn", "moved"}) {
+    Store store = Store::Open(Disk(copy), QuietOptions()).value();
+    for (std::int64_t step = 3; step <= 5; ++step) {
+      SaveStep(store, step, kSmallSave);
+    }
+    ASSERT_TRUE(store.Close().ok());
+  }
+  const absl::Status torn = Store::Open(Disk("torn"), remote).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(torn)) << torn;
+  absl::StatusOr<Store> moved = Store::Open(Disk("moved"), remote);
+  ASSERT_TRUE(moved.ok()) << moved.status();
+  ASSERT_TRUE(moved->Close().ok());
+  Store store = Store::Open(Disk("new"), remote).value();
+  ExpectStep(store, 1, kLargeSave);
+  for (const std::int64_t step : {2, 3, 4, 5}) {
+    ExpectStep(store, step, kSmallSave);
+  }
+  ExpectWhole(store);
+}
+
 TEST_F(OwnShipsTest, TheLogSaysThatItGoesOnElsewhereWhereItDoes) {
   std::vector<std::string> logged;
   const auto options = [&](const std::string& folder) {

@@ -247,7 +247,8 @@ class CKPTREE_EXPORT Store {
   absl::Status WaitForSaves(
       absl::Duration timeout = absl::InfiniteDuration()) const;
 
-  // Waits until every commit before this call is in StoreOptions::remote.
+  // Waits until every commit before this call is in StoreOptions::remote, and
+  // what an open finds missing there, behind the first of them, is there again.
   // kDeadlineExceeded: it goes on, and the message says what keeps it.
   // kFailedPrecondition: there is no remote, or another process took it over,
   // and the message says who; nothing more is shipped then.
