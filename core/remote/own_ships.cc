@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -38,14 +40,52 @@ bool IsUploaded(const schema::RemoteCommit& ship,
                      });
 }
 
-bool GivesRowsAValue(const schema::RemoteCommit& ship) {
-  return !ship.rows_objects.empty() ||
-         std::any_of(ship.rows.begin(), ship.rows.end(),
-                     [&ship](const schema::RemoteRow& row) {
-                       return row.value.has_value() &&
-                              row.space == schema::Space::kRecords &&
-                              !IsUploaded(ship, row);
-                     });
+enum class Held {
+  kYes,
+  kNo,
+  kUnsaid,  // Also an older copy may be as the ship left it.
+};
+
+// Whether the database is as `ship` left it. `later`: the keys of rows that
+// newer ones changed, to which those of this one are added.
+absl::StatusOr<Held> IsHeld(const kv::Database& database,
+                            const schema::RemoteCommit& ship,
+                            std::set<std::string, std::less<>>* later) {
+  bool gives = !ship.rows_objects.empty();
+  bool has_step = false;
+  bool holds_other = false;
+  bool lacks_removal = false;
+  std::vector<std::string_view> changed;
+  for (const schema::RemoteRow& row : ship.rows) {
+    if (row.space != schema::Space::kRecords) continue;
+    changed.push_back(row.key);
+    if (later->contains(row.key)) continue;
+    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> here,
+                             database.Get(row.space, row.key));
+    if (!row.value.has_value()) {
+      // Where it is not there it may never have come to who was copied before.
+      lacks_removal = lacks_removal || here.has_value();
+      continue;
+    }
+    // That a version waits to be collected is over once it was; its step's row
+    // went with the same commit.
+    if (IsUploaded(ship, row) ||
+        schema::DecodeVersionKey(schema::Row::kRemoved, row.key).has_value()) {
+      continue;
+    }
+    gives = true;
+    const bool is_step = schema::DecodeStepKey(row.key).has_value();
+    has_step = has_step || is_step;
+    if (here != row.value) continue;
+    // It has the time that the step was made at: no other is like it.
+    if (is_step) return Held::kYes;
+    // Of a tag, a fork, a removed step: a commit changes them, so that who was
+    // copied before has another value. Settings may be set to what they are.
+    if (!schema::DecodeSettingsKey(row.key).has_value()) holds_other = true;
+  }
+  for (const std::string_view key : changed) later->emplace(key);
+  if (gives) return holds_other && !has_step ? Held::kYes : Held::kNo;
+  return lacks_removal ? Held::kNo : Held::kUnsaid;
 }
 
 }  // namespace
@@ -60,21 +100,24 @@ absl::StatusOr<NewestShip> ReadShip(kv::ObjectStore& store,
   return newest;
 }
 
-absl::StatusOr<NewestShip> ReadChange(kv::ObjectStore& store,
-                                      const std::string& uuid,
-                                      NewestShip newest, const kv::Call& call) {
-  if (!newest.commit.has_value()) return newest;
+absl::StatusOr<bool> HoldsShip(const kv::Database& database,
+                               kv::ObjectStore& store, const std::string& uuid,
+                               NewestShip newest, const kv::Call& call) {
+  if (!newest.commit.has_value()) return false;
   const std::string local = newest.commit->local;
+  std::set<std::string, std::less<>> later;
   for (int looks = 0; looks < kMostLooksBack; ++looks) {
-    if (!newest.commit.has_value()) return newest;
+    if (!newest.commit.has_value()) return false;
     if (newest.commit->shape == schema::RemoteCommit::Shape::kShip) {
-      if (newest.commit->local != local) break;
-      if (GivesRowsAValue(*newest.commit)) return newest;
+      if (newest.commit->local != local) return false;
+      CKPTREE_ASSIGN_OR_RETURN(const Held held,
+                               IsHeld(database, *newest.commit, &later));
+      if (held != Held::kUnsaid) return held == Held::kYes;
     }
     CKPTREE_ASSIGN_OR_RETURN(newest,
                              ReadShip(store, uuid, newest.at - 1, call));
   }
-  return NewestShip{newest.at, std::nullopt};
+  return false;
 }
 
 absl::StatusOr<bool> KnowsShip(const LocalNote& note,
@@ -126,31 +169,6 @@ absl::Status CheckNoneWereShipped(const LocalNote& note,
       address.starts_with(kFolder)
           ? "is its file system mounted?"
           : "was it deleted, or is that another server?"));
-}
-
-absl::StatusOr<bool> HoldsChangeOf(const kv::Database& database,
-                                   const NewestShip& changed) {
-  if (!changed.commit.has_value()) return false;
-  bool has_step = false;
-  bool holds_other = false;
-  for (const schema::RemoteRow& row : changed.commit->rows) {
-    // A row that went may never have come to who was copied before.
-    if (!row.value.has_value() || row.space != schema::Space::kRecords ||
-        IsUploaded(*changed.commit, row)) {
-      continue;
-    }
-    const bool is_step = schema::DecodeStepKey(row.key).has_value();
-    has_step = has_step || is_step;
-    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> here,
-                             database.Get(row.space, row.key));
-    if (here != row.value) continue;
-    // It has the time that the step was made at: no other is like it.
-    if (is_step) return true;
-    // Of a tag, a fork, a removed step: a commit changes them, so that who was
-    // copied before has another value. Settings may be set to what they are.
-    if (!schema::DecodeSettingsKey(row.key).has_value()) holds_other = true;
-  }
-  return holds_other && !has_step;
 }
 
 }  // namespace ckptree::internal

@@ -28,14 +28,6 @@ absl::StatusOr<NewestShip> ReadShip(kv::ObjectStore& store,
                                     const std::string& uuid, std::uint64_t at,
                                     const kv::Call& call);
 
-// Of those that its directory shipped up to `newest`, the newest that gave rows
-// a value, by which who has it is known: one behind it that uploaded segments
-// again, removed rows (a collection) or changed none says nothing of that. No
-// commit: it is too far back.
-absl::StatusOr<NewestShip> ReadChange(kv::ObjectStore& store,
-                                      const std::string& uuid,
-                                      NewestShip newest, const kv::Call& call);
-
 // Rule 13 of tests/remote/model.py, of the note of `directory`. Ordinals of
 // local commits say nothing here: a copy may have made as many since.
 //
@@ -54,11 +46,14 @@ absl::Status CheckNoneWereShipped(const LocalNote& note,
                                   const std::string& address,
                                   const std::string& directory);
 
-// Whether the database has a step that `changed`, as ReadChange() has it,
-// shipped, or where that is of no step something else that it changed:
-// whichever directory it was copied from, it was copied after that.
-absl::StatusOr<bool> HoldsChangeOf(const kv::Database& database,
-                                   const NewestShip& changed);
+// Whether the database has a step that `newest` shipped, or where that is of no
+// step something else that it changed: whichever directory it was copied from,
+// it was copied after that. Where the ship gave rows no value but those that
+// newer ones changed (it uploaded segments again, or removed rows), no row that
+// it removed may be there, and the one before it says the rest.
+absl::StatusOr<bool> HoldsShip(const kv::Database& database,
+                               kv::ObjectStore& store, const std::string& uuid,
+                               NewestShip newest, const kv::Call& call);
 
 }  // namespace ckptree::internal
 

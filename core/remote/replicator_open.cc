@@ -321,10 +321,8 @@ absl::StatusOr<std::optional<std::uint64_t>> Replicator::PlaceOfMoved(
                                                        newest, directory_));
   if (!knows || !place.has_value()) return std::nullopt;
   // A copy of a store that was being written may have a newer note than rows.
-  CKPTREE_ASSIGN_OR_RETURN(const NewestShip changed,
-                           ReadChange(*store_, uuid_, newest, call));
   CKPTREE_ASSIGN_OR_RETURN(const bool holds,
-                           HoldsChangeOf(*database_, changed));
+                           HoldsShip(*database_, *store_, uuid_, newest, call));
   return holds ? place : std::nullopt;
 }
 

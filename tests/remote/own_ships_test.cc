@@ -249,7 +249,9 @@ TEST_F(OwnShipsTest, ADirectoryThatWasMovedAfterAnyChangeGoesOn) {
       [](Store& store) {
         const absl::Status dropped = store.DropBranch("old");
         return dropped.ok() ? store.Fork(AtStep(2), "new") : dropped;
-      }};
+      },
+      [](Store& store) { return store.Untag("old"); },
+      [](Store& store) { return store.DropBranch("old"); }};
   for (std::size_t i = 0; i < changes.size(); ++i) {
     SCOPED_TRACE(i);
     const std::string name = absl::StrFormat("%d", i);
@@ -259,6 +261,7 @@ TEST_F(OwnShipsTest, ADirectoryThatWasMovedAfterAnyChangeGoesOn) {
       SaveStep(store, 1, kSmallSave);
       SaveStep(store, 2, kSmallSave);
       ASSERT_TRUE(store.Fork(AtStep(2), "old").ok());
+      ASSERT_TRUE(store.Tag("old", AtStep(2)).ok());
       ASSERT_TRUE(store.Close().ok());
     }
     fs::copy(Disk(name), Disk("torn" + name), fs::copy_options::recursive);
