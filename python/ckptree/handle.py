@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -75,6 +76,11 @@ class SaveHandle:
 
     def __init__(self, engine: _engine.SaveHandle) -> None:
         self._engine = engine
+        self._process = os.getpid()
+
+    def _not_forked(self) -> None:
+        if os.getpid() != self._process:
+            self._engine.wait_committed(0.0)  # Raises, and says what to do.
 
     @property
     def step(self) -> int:
@@ -126,6 +132,7 @@ class SaveHandle:
         >>> handle.staged()  # Nothing was borrowed.
         True
         """
+        self._not_forked()
         return self._engine.staged()
 
     def result(
@@ -178,6 +185,7 @@ class SaveHandle:
         >>> handle.done()
         True
         """
+        self._not_forked()
         return self._engine.done()
 
     def cancel(self) -> None:
@@ -189,6 +197,7 @@ class SaveHandle:
         >>> handle.result()
         1
         """
+        self._not_forked()
         self._engine.cancel()
 
     def progress(self) -> SaveProgress:
@@ -204,6 +213,7 @@ class SaveHandle:
         >>> handle.progress().phase
         'done'
         """
+        self._not_forked()
         return SaveProgress(**self._engine.progress())
 
     def on_complete(self, callback: Callable[[SaveHandle], object]) -> None:

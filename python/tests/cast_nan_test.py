@@ -52,3 +52,33 @@ def test_an_imaginary_part(store):
             store.restore(1, {"a": template}, partial="a", cast=True)
         found = store.restore(1, {"b": template}, partial="b", cast=True)
         assert found["b"] == 2
+
+
+SMALL = ["float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e4m3fn"]
+
+
+@pytest.mark.parametrize("value", [NAN, math.inf, -math.inf, 1e30, -1e30])
+@pytest.mark.parametrize("name", SMALL)
+def test_a_type_without_it_gets_no_other_number(store, name, value):
+    dtype = getattr(pytest.importorskip("ml_dtypes"), name)
+    whole = np.full(3, 0.5, "f4")
+    whole[1] = value
+    store.save(1, {"a": whole}).result(timeout=60)
+    like = {"a": np.zeros(3, dtype)}
+    if math.isnan(value) and name.startswith("float8"):
+        found = store.restore(1, like, cast=True)["a"].astype("f4")
+        assert list(np.isnan(found)) == [False, True, False]
+        return
+    with pytest.raises(ckptree.MismatchError, match="a"):
+        store.restore(1, like, cast=True)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_what_rounds_to_its_largest_number_does(store, name):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    dtype = getattr(ml_dtypes, name)
+    largest = float(ml_dtypes.finfo(dtype).max)
+    values = np.asarray([largest, -largest * 1.01, 0.5], "f4")
+    store.save(1, {"a": values}).result(timeout=60)
+    found = store.restore(1, {"a": np.zeros(3, dtype)}, cast=True)["a"]
+    assert list(found.astype("f4")) == [largest, -largest, 0.5]

@@ -28,6 +28,10 @@ if child == 0:
         step.restore,
         leaf.numpy,
         handle.result,
+        handle.done,
+        handle.staged,
+        handle.progress,
+        handle.cancel,
         lambda: handle.on_complete(print),
         store.flush,
         lambda: store.save(3, {"a": 1}),
@@ -54,8 +58,38 @@ store.close()
 """
     done = run(code, tmp_path / "s")
     assert done.stderr == ""
-    expected = ["fork()"] * 9 + ["1000.0", "child 7", "True"]
+    expected = ["fork()"] * 13 + ["1000.0", "child 7", "True"]
     assert done.stdout.split("\n")[:-1] == expected
+
+
+def test_a_fork_waits_for_an_import_of_another_thread(tmp_path):
+    code = """
+import hashlib, importlib, importlib.abc, importlib.util, os, sys, threading
+import ckptree
+begun, go = threading.Event(), threading.Event()
+
+class Slow(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path, target=None):
+        if name == "ckptree.slow":
+            return importlib.util.spec_from_loader(name, self)
+    def exec_module(self, module):
+        begun.set()
+        go.wait()
+        hashlib.sha256(bytes(1 << 28)).digest()  # Without the GIL.
+
+sys.meta_path.insert(0, Slow())
+threading.Thread(target=importlib.import_module, args=["ckptree.slow"]).start()
+begun.wait()
+os.register_at_fork(before=go.set)  # Called before those of the package.
+child = os.fork()
+if child == 0:
+    importlib.import_module("ckptree.slow")
+    os._exit(7)
+print("child", os.WEXITSTATUS(os.waitpid(child, 0)[1]))
+"""
+    done = run(code, tmp_path / "s")
+    assert done.stderr == ""
+    assert done.stdout == "child 7\n"
 
 
 def test_a_forked_child_may_exit_normally(tmp_path):

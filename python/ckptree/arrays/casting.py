@@ -138,12 +138,39 @@ def _blocks(a: Array, b: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def _stays_finite(old: Array, new: Array) -> Array | None:
-    """Where it does; None: everywhere."""
-    finite = np.isfinite(new)
-    if finite.all():
+    """Where what is finite stays so, and what is not is the same kind of no
+    number; None: everywhere."""
+    finite: Array = np.isfinite(new)
+    largest = _largest_without_inf(new.dtype)
+    if finite.all() and largest is None:
         return None
-    same: Array = finite | ~np.isfinite(old)
+    was: Array = np.isfinite(old)
+    # Of what is no number: Inf stays Inf, NaN stays NaN.
+    same: Array = np.where(
+        was,
+        finite,
+        (np.isnan(old) == np.isnan(new)) & (np.isinf(old) == np.isinf(new)),
+    )
+    if largest is not None:
+        # Beyond what is rounded to it such a type has it for all else.
+        same &= ~was | (np.abs(old.astype(np.float64)) <= largest)
     return same
+
+
+def _largest_without_inf(dtype: np.dtype[Any]) -> float | None:
+    """Of a type that has its largest number in place of Inf (4 and 6 bits): what
+    is still rounded to that; None of others."""
+    if dtype.itemsize > 1 or dtype.kind in "fc":
+        return None
+    with np.errstate(all="ignore"):
+        ends: Array = np.asarray([np.inf], np.float32).astype(dtype)
+        if not np.isfinite(ends).all():
+            return None
+        most = float(ends[0])
+        # The number below it: a unit of the last place.
+        known = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
+    below = float(np.max(known[known < most]))
+    return most + (most - below) / 2
 
 
 def _equal(old: Array, new: Array) -> Array:
