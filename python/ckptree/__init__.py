@@ -30,34 +30,13 @@ def _load_engine() -> None:
         sys.setdlopenflags(flags)
 
 
-def _finish_imports() -> None:
-    """Before a fork: waits for what other threads are importing of this package.
-    A child would have the locks of these imports, and nobody to open them."""
-    import importlib
-    import sys
-
-    for name in list(sys.modules):
-        if name.startswith("ckptree."):
-            try:
-                importlib.import_module(name)
-            except Exception:  # Whoever imports it is told.
-                pass
-
-
-def _before_forks() -> None:
-    import os
-
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=_finish_imports)
-
-
 from ckptree.garbage import without_collection as _without_collection
 
 # Of what an import makes nearly all stays.
 with _without_collection():
     _load_engine()
-    _before_forks()
 
+    import ckptree.forking
     from ckptree.hints import TYPE_CHECKING, Any
     from ckptree.errors import (
         AbortedError,

@@ -25,8 +25,8 @@ FOLDER = "python/ckptree"
 # may import.
 ROOMS = {
     "ground": (
-        r"_engine|_command|advice|arguments|closing|errors|garbage|hints|lending|"
-        r"logs|metadata|options|paths|progress",
+        r"_engine|_command|advice|arguments|closing|errors|forking|garbage|hints|"
+        r"lending|logs|metadata|options|paths|progress",
         ""),
     "arrays": (r"arrays(\..*)?", "ground"),
     "adapters": (r"adapters(\..*)?", "ground arrays"),
@@ -84,6 +84,8 @@ REGISTRY = f"{FOLDER}/adapters/__init__.py"
 # Looks whether anybody has imported logging, which it does only where there is
 # something to say.
 LOGS = f"{FOLDER}/logs.py"
+# Who asks for what is half imported by its name.
+FORKING = f"{FOLDER}/forking.py"
 
 
 def module_of(path):
@@ -130,12 +132,12 @@ def check_node(node, path, room):
       f"sys.{name}" for name in OF_SYS]:
     if node.attr != "modules":
       return f"sys.{node.attr} is for nobody here"
-    if room not in KNOW_FRAMEWORKS and path != LOGS:
+    if room not in KNOW_FRAMEWORKS and path not in (LOGS, FORKING):
       return "sys.modules is for adapters and drop-ins"
   if isinstance(node, ast.Attribute) and node.attr == "sys":
     return "sys is imported by its name"
   name = getattr(node, "attr", getattr(node, "id", ""))
-  if name in LOADING and path != REGISTRY:
+  if name in LOADING and path not in (REGISTRY, FORKING):
     return "modules are loaded by their names in the registry of adapters"
   return None
 
@@ -174,7 +176,7 @@ def check_outside(target, path, room):
   """Returns why `path` may not import the module `target` of others."""
   top = target.split(".")[0]
   if top in LOADERS:
-    return None if path == REGISTRY else \
+    return None if path in (REGISTRY, FORKING) else \
         "modules are loaded by their names in the registry of adapters"
   if top in sys.stdlib_module_names:
     return None

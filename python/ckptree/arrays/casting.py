@@ -158,8 +158,8 @@ def _stays_finite(old: Array, new: Array) -> Array | None:
 
 
 def _largest_without_inf(dtype: np.dtype[Any]) -> float | None:
-    """Of a type that has its largest number in place of Inf (4 and 6 bits): what
-    is still rounded to that; None of others."""
+    """Of a type that has its largest number in place of Inf (4 and 6 bits):
+    what is still rounded to that; None of others."""
     if dtype.itemsize > 1 or dtype.kind in "fc":
         return None
     with np.errstate(all="ignore"):
