@@ -9,7 +9,6 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,17 +28,6 @@ namespace {
 // Commits that are read, one request each, for the last by which it is known.
 constexpr int kMostLooksBack = 64;
 
-// A segment row that goes with an upload may be as it was: what was lost there
-// is uploaded again. One that is new comes with the row of its step.
-bool IsUploaded(const schema::RemoteCommit& ship,
-                const schema::RemoteRow& row) {
-  return row.space == schema::Space::kRecords &&
-         std::any_of(ship.segments.begin(), ship.segments.end(),
-                     [&row](const schema::RemoteSegment& segment) {
-                       return schema::SegmentKey(segment.segment) == row.key;
-                     });
-}
-
 enum class Held {
   kYes,
   kNo,
@@ -55,22 +43,27 @@ absl::StatusOr<Held> IsHeld(const kv::Database& database,
   bool has_step = false;
   bool holds_other = false;
   bool lacks_removal = false;
-  std::vector<std::string_view> changed;
+  std::set<std::string, std::less<>> uploaded;
+  for (const schema::RemoteSegment& segment : ship.segments) {
+    uploaded.insert(schema::SegmentKey(segment.segment));
+  }
   for (const schema::RemoteRow& row : ship.rows) {
     if (row.space != schema::Space::kRecords) continue;
-    changed.push_back(row.key);
-    if (later->contains(row.key)) continue;
+    if (!later->insert(row.key).second) continue;
+    // A segment row that goes with an upload may be as it was: what was lost
+    // there is uploaded again. One that is new comes with the row of its step.
+    // That a version waits to be collected is over once it was; its step's row
+    // went with the same commit.
+    if (row.value.has_value() &&
+        (uploaded.contains(row.key) ||
+         schema::DecodeVersionKey(schema::Row::kRemoved, row.key))) {
+      continue;
+    }
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> here,
                              database.Get(row.space, row.key));
     if (!row.value.has_value()) {
       // Where it is not there it may never have come to who was copied before.
       lacks_removal = lacks_removal || here.has_value();
-      continue;
-    }
-    // That a version waits to be collected is over once it was; its step's row
-    // went with the same commit.
-    if (IsUploaded(ship, row) ||
-        schema::DecodeVersionKey(schema::Row::kRemoved, row.key).has_value()) {
       continue;
     }
     gives = true;
@@ -79,11 +72,10 @@ absl::StatusOr<Held> IsHeld(const kv::Database& database,
     if (here != row.value) continue;
     // It has the time that the step was made at: no other is like it.
     if (is_step) return Held::kYes;
-    // Of a tag, a fork, a removed step: a commit changes them, so that who was
-    // copied before has another value. Settings may be set to what they are.
+    // Of a tag or a fork: a commit changes them, so that who was copied before
+    // has another value. Settings may be set to what they are.
     if (!schema::DecodeSettingsKey(row.key).has_value()) holds_other = true;
   }
-  for (const std::string_view key : changed) later->emplace(key);
   if (gives) return holds_other && !has_step ? Held::kYes : Held::kNo;
   return lacks_removal ? Held::kNo : Held::kUnsaid;
 }

@@ -2,16 +2,15 @@
 
 #include "kv/rocks/fresh_table.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "kv/rocks/read_pieces.h"
 #include "kv/rocks/table_check.h"
 #include "kv/rocks/table_parts.h"
 #include "rocksdb/file_system.h"
@@ -49,7 +48,7 @@ class KeptOpening : public rocksdb::FSRandomAccessFileOwnerWrapper {
         offset, n, options, result, scratch, debug);
     if (keeping_ && status.ok()) {
       const absl::MutexLock lock(&mutex_);
-      pieces_.push_back({offset, result->ToString()});
+      pieces_.Keep(offset, result->ToStringView());
       any_.store(true, std::memory_order_release);
     }
     return status;
@@ -70,23 +69,12 @@ class KeptOpening : public rocksdb::FSRandomAccessFileOwnerWrapper {
   }
 
  private:
-  struct Piece {
-    std::uint64_t offset;
-    std::string bytes;
-  };
-
   bool Find(std::uint64_t offset, std::size_t n, char* to) const {
     const absl::MutexLock lock(&mutex_);
-    const auto piece =
-        std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& one) {
-          return one.offset <= offset && n <= one.bytes.size() &&
-                 offset - one.offset <= one.bytes.size() - n;
-        });
-    if (piece == pieces_.end()) return false;
-    piece->bytes.copy(to, n, offset - piece->offset);
+    if (!pieces_.Find(offset, n, to)) return false;
     if (!keeping_ && offset == index_.offset && n >= index_.size) {
       any_.store(false, std::memory_order_release);
-      std::vector<Piece>().swap(pieces_);
+      pieces_ = ReadPieces();
     }
     return true;
   }
@@ -95,7 +83,7 @@ class KeptOpening : public rocksdb::FSRandomAccessFileOwnerWrapper {
   BlockPlace index_;
   mutable std::atomic<bool> any_{false};
   mutable absl::Mutex mutex_;
-  mutable std::vector<Piece> pieces_ ABSL_GUARDED_BY(mutex_);
+  mutable ReadPieces pieces_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Nothing where not all of it could be read and is whole.
@@ -113,19 +101,18 @@ IOStatus OpenFreshTable(rocksdb::FileSystem* files, const std::string& path,
                         const rocksdb::FileOptions& options,
                         std::unique_ptr<FSRandomAccessFile>* file,
                         IODebugContext* debug) {
-  IOStatus status;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    status = files->NewRandomAccessFile(path, options, file, debug);
-    if (!status.ok()) continue;
     std::uint64_t bytes = 0;
-    status = files->GetFileSize(path, IOOptions(), &bytes, debug);
-    if (!status.ok()) continue;
+    if (!files->NewRandomAccessFile(path, options, file, debug).ok() ||
+        !files->GetFileSize(path, IOOptions(), &bytes, debug).ok()) {
+      continue;
+    }
     auto kept = std::make_unique<KeptOpening>(std::move(*file));
     const std::optional<BlockPlace> index = ReadOpening(kept.get(), bytes);
     if (index.has_value()) {
       kept->Keep(*index);
       *file = std::move(kept);
-      return status;
+      return IOStatus::OK();
     }
     // Advice: a file system that has no such thing reads again.
     kept->InvalidateCache(0, 0).PermitUncheckedError();

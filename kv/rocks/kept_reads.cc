@@ -2,8 +2,6 @@
 
 #include "kv/rocks/kept_reads.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "kv/files/status.h"
@@ -69,7 +67,7 @@ class KeptReads::File : public rocksdb::FSRandomAccessFileOwnerWrapper {
     rocksdb::IOStatus status = FSRandomAccessFileOwnerWrapper::Read(
         offset, n, options, result, scratch, dbg);
     if (kept != nullptr && status.ok()) {
-      kept->Keep(path_, offset, result->ToStringView());
+      kept->pieces_[path_].Keep(offset, result->ToStringView());
     }
     return status;
   }
@@ -105,21 +103,7 @@ std::unique_ptr<rocksdb::FSRandomAccessFile> KeptReads::Keeping(
 bool KeptReads::Find(const std::string& path, std::uint64_t offset,
                      std::size_t bytes, char* to) const {
   const auto pieces = pieces_.find(path);
-  if (pieces == pieces_.end()) return false;
-  auto after = pieces->second.upper_bound(offset);
-  while (after != pieces->second.begin()) {
-    const auto& [at, piece] = *--after;
-    if (at + piece.size() < offset + bytes) continue;
-    std::copy_n(piece.data() + (offset - at), bytes, to);
-    return true;
-  }
-  return false;
-}
-
-void KeptReads::Keep(const std::string& path, std::uint64_t offset,
-                     std::string_view bytes) {
-  std::string& piece = pieces_[path][offset];
-  if (piece.size() < bytes.size()) piece = bytes;
+  return pieces != pieces_.end() && pieces->second.Find(offset, bytes, to);
 }
 
 }  // namespace ckptree::kv

@@ -10,11 +10,11 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kv/rocks/read_pieces.h"
 
 namespace rocksdb {
 class Env;
@@ -62,14 +62,11 @@ class KeptReads {
 
  private:
   class File;
-  using Pieces = std::map<std::uint64_t, std::string>;  // By their places.
 
   bool Find(const std::string& path, std::uint64_t offset, std::size_t bytes,
             char* to) const;
-  void Keep(const std::string& path, std::uint64_t offset,
-            std::string_view bytes);
 
-  std::map<std::string, Pieces> pieces_;
+  std::map<std::string, ReadPieces> pieces_;  // By the path of their file.
 };
 
 }  // namespace ckptree::kv

@@ -10,6 +10,7 @@ of Python are not rounded: a learning rate stays what it was.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Iterator
 
 import numpy as np
@@ -157,6 +158,7 @@ def _stays_finite(old: Array, new: Array) -> Array | None:
     return same
 
 
+@functools.cache
 def _largest_without_inf(dtype: np.dtype[Any]) -> float | None:
     """Of a type that has its largest number in place of Inf (4 and 6 bits):
     what is still rounded to that; None of others."""
