@@ -195,6 +195,8 @@ LikeState::Opened LikeState::Open(nb::handle value) {
     if (container.is_none() || container.is(nb::handle(Py_False))) {
       throw NotPlain();  // A leaf.
     }
+    // It may hold an object that another one holds, too.
+    if (!container.attr("together").is_none()) throw NotPlain();
     node = OpenContainerOf(container, {});
   }
   if (node->IsLeaf()) throw NotPlain();

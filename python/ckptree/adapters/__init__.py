@@ -107,6 +107,13 @@ def owner(value: Any) -> Adapter | None:
     return found
 
 
+def memory(value: Any) -> Any:
+    """Equal for leaves that are the same memory, while they live."""
+    asked = getattr(owner(value), "memory", None)
+    found = None if asked is None else asked(value)
+    return id(value) if found is None else found
+
+
 def parts(
     adapter: Adapter, value: Any
 ) -> Container | Literal[False] | None:

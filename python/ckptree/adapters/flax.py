@@ -21,9 +21,11 @@ True
 from __future__ import annotations
 
 import copy
-from typing import Any
+import functools
+from typing import Any, Callable, Sequence
 
 import jax
+import numpy as np
 from flax import nnx
 
 from ckptree.adapters.protocol import (
@@ -85,9 +87,77 @@ def container(value: Any) -> Container | None:
         graph, state = nnx.split(value)
         found = _state_container(state)
         return found._replace(
-            rebuild=lambda children: nnx.merge(graph, found.rebuild(children))
+            rebuild=lambda children: nnx.merge(graph, found.rebuild(children)),
+            together=_together,
         )
     return None
+
+
+class _Several(nnx.Module):  # type: ignore[misc]
+    """Graphs as one, which knows what they share."""
+
+
+def _together(
+    graphs: Sequence[Any], twice: bool
+) -> list[Callable[[list[Any]], Any]] | None:
+    """As protocol.Together: of copies that share what the graphs do."""
+    several = _Several()
+    for i, graph in enumerate(graphs):
+        setattr(several, f"g{i}", graph)
+    whole, state = nnx.split(several)
+    if not twice and _count(state) == sum(_count(nnx.state(g)) for g in graphs):
+        return None
+    # Of variables of its own: merging takes those that it is given.
+    made = nnx.merge(whole, jax.tree.map(lambda value: value, state))
+    return [
+        functools.partial(_fill, getattr(made, f"g{i}"), nnx.state(graph))
+        for i, graph in enumerate(graphs)
+    ]
+
+
+def _count(state: Any) -> int:
+    return len(jax.tree.leaves(state, is_leaf=_is_variable))
+
+
+def _fill(graph: Any, template: Any, children: list[Any]) -> Any:
+    """`graph`, a copy of what `template` is the state of, with new values.
+    ValueError where it shares a variable that has got another one."""
+    plain = nnx.to_pure_dict(template)
+    now = nnx.to_pure_dict(nnx.state(graph))
+    new = dict(zip(plain, children))
+    values = jax.tree.map(_chosen, plain, now, new)
+    state = copy.copy(template)
+    nnx.replace_by_pure_dict(state, values)
+    nnx.update(graph, state)
+    return graph
+
+
+def _chosen(before: Any, now: Any, new: Any) -> Any:
+    """Of a variable: its value in the template, in the copy, and the one that
+    is read for it."""
+    if new is before or now is new:
+        return now
+    if now is not before and not _is_same(now, new):
+        raise ValueError(
+            "the template has one variable here and in another module, and "
+            "the step has two values for it: restore the modules one by one"
+        )
+    return new
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether they have the same bits, as far as this process has them."""
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    return _bits(one) == _bits(other)
+
+
+def _bits(value: Any) -> list[bytes]:
+    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
+    if not isinstance(value, jax.Array) or value.is_fully_addressable:
+        return [np.asarray(value).tobytes()]
+    return [np.asarray(s.data).tobytes() for s in value.addressable_shards]
 
 
 def _state_container(state: Any) -> Container:

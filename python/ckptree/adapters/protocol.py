@@ -39,6 +39,14 @@ TENSOR_MARK = "torch.Tensor"
 ANY_SIZE = -1
 
 
+# Of several containers: how each is made again, as `rebuild` does, so that what
+# two of them hold is one object in the new ones. `twice`: one of them is in the
+# state more than once. None: they hold nothing in common.
+Together = Callable[
+    [Sequence[Any], bool], "Sequence[Callable[[list[Any]], Any]] | None"
+]
+
+
 class Container(NamedTuple):
     """A container: what it holds, and how one of its kind is made again."""
 
@@ -49,6 +57,8 @@ class Container(NamedTuple):
     # Of what has variables of NNX, whose values the children are: the keys that
     # lead to its other leaves. A save asks for them.
     variables: Callable[[], list[tuple[str, ...]]] | None = None
+    # Of what may hold an object that another container of the state holds, too.
+    together: Together | None = None
 
 
 class Direct(NamedTuple):
@@ -160,6 +170,10 @@ class Adapter(Protocol):
 
     def describe(self, value: Any) -> Expected | None:
         """What a leaf of a template asks for; None: it is not ours."""
+
+    # Of a framework that gives one memory as several objects: equal for leaves
+    # that are the same elements, of one type; None: where only one object is.
+    #   def memory(self, value: Any) -> Any
 
 
 class InParts(Protocol):

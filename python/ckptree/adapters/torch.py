@@ -170,6 +170,15 @@ def describe(value: Any) -> Expected | None:
     )
 
 
+def memory(value: Any) -> Any:
+    tensor = value.tensor if isinstance(value, Part) else value
+    plain = type(tensor) in PLAIN and tensor.device.type != "meta"
+    if not plain or memory_of(tensor) is None:
+        return None
+    kind = type(value), type(tensor), tensor.requires_grad
+    return (*kind, memory_of(tensor))
+
+
 def is_place(given: Any) -> bool:
     try:
         torch.device(given)

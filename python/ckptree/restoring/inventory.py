@@ -35,6 +35,15 @@ class Inventory:
         found = self.listed.get(tied) or self._step.find(tied)
         return found if found.is_leaf else None
 
+    def has_ties(self) -> bool:
+        return bool(self._ties)
+
+    def tied(self) -> dict[str, str]:
+        """By the names of all ties, and of the leaves that they lead to: the
+        name of that leaf."""
+        found = {name: str(tie.tie_to) for name, tie in self._ties.items()}
+        return {**found, **{leaf: leaf for leaf in found.values()}}
+
     def values(self) -> Iterable[str]:
         """The names of all leaves and ties."""
         if not self._ties:

@@ -29,6 +29,7 @@ from ckptree.progress import showing
 from ckptree.restoring.engine import Restoring
 from ckptree.restoring.inventory import shown_node
 from ckptree.restoring.places import Places
+from ckptree.restoring.shared import Rules, Ties
 from ckptree.restoring.suggest import Closest, Renames, closest, moved
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def _restored(
             return made
     restoring = Like(step, selector, options)
     restoring.meter = meter
+    restoring.keep_shared()
     return restoring.run(like)
 
 
@@ -164,6 +166,9 @@ class Like(Restoring):
         self.unexpected: list[str] = []
         # Nodes of the template that are of another kind in the step.
         self.of_other_kinds: set[str] = set()
+        # What the template and the step share becomes one, where it is asked.
+        self.rules: Any = _rules
+        self.ties: Ties | None = None
         # Whose arrays those of NumPy become, where a sharding is given.
         self.placing = "numpy"
         self.places: Places | None = None
@@ -176,12 +181,20 @@ class Like(Restoring):
         info = self.step.info()
         return f"{info['branch']}/{info['step']}".lstrip("/")
 
+    def keep_shared(self) -> None:
+        """What is one thing in the template, and in the step, becomes one."""
+        self.rules = Rules()
+        if self.there.has_ties():
+            self.ties = Ties(self.there)
+
     def walk(self, template: Any, on_node: OnNode, on_leaf: OnLeaf) -> Any:
-        return _engine.map_state(template, _rules, on_node, on_leaf)
+        return _engine.map_state(template, self.rules, on_node, on_leaf)
 
     def _on_leaf(self, name: str, leaf: Any) -> Any:
         expected = _PLAIN.get(type(leaf))
         self.leaves[name] = describe(leaf) if expected is None else expected
+        if self.ties is not None:
+            self.ties.note(name, self.renames.apply(name), leaf)
         return leaf
 
     def _choose(self) -> set[str] | None:
@@ -448,7 +461,17 @@ class Like(Restoring):
 
     def load(self, asked: Mapping[str, Request]) -> dict[str, Any]:
         self.check_any(asked)
-        return super().load(asked)
+        if self.ties is None:
+            made = super().load(asked)
+        else:
+            asked, later = self.ties.split(asked)
+            made = super().load(asked)
+            for name, first in later.items():
+                if first in made:  # Else it would be another value.
+                    made[name] = made[first]
+        if isinstance(self.rules, Rules):
+            self.rules.settle()
+        return made
 
     def check_any(self, asked: Mapping[str, Request]) -> None:
         """NotFoundError where the two have no leaf in common."""

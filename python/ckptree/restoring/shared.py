@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a template holds twice, and becomes one thing again: arrays that the
+step has tied, too, and objects of a framework that several of its containers
+hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Mapping
+
+from ckptree import _rules, adapters
+
+if TYPE_CHECKING:
+    from ckptree.adapters.protocol import Container, Request, Together
+    from ckptree.restoring.inventory import Inventory
+
+
+class Ties:
+    """The leaves of a template that are the same memory there, and one leaf in
+    the step: each but the first is not read, and becomes what the first does.
+
+    Where only one of the two has them tied, each has a value of its own: a
+    template may have one array at every place of its shape.
+    """
+
+    def __init__(self, there: Inventory) -> None:
+        # By the names that the step ties: the leaf that has their value.
+        self._values = there.tied()
+        self._first: dict[tuple[str, Any], str] = {}
+        # Keeps the ids of what a container makes anew from being given twice.
+        self._kept: list[Any] = []
+        self._later: dict[str, str] = {}
+
+    def note(self, name: str, there: str, leaf: Any) -> None:
+        """A leaf of the template, and what it is called in the step."""
+        value = self._values.get(there)
+        if value is None:
+            return
+        self._kept.append(leaf)
+        first = self._first.setdefault((value, adapters.memory(leaf)), name)
+        if first != name:
+            self._later[name] = first
+
+    def split(
+        self, asked: Mapping[str, Request]
+    ) -> tuple[Mapping[str, Request], dict[str, str]]:
+        """What of that is to be read; and the rest, each with the one that it
+        shares the value of. Only those are shared that go to one place."""
+        later = {
+            name: first
+            for name, first in self._later.items()
+            if name in asked
+            and first in asked
+            and asked[name].place == asked[first].place
+        }
+        if not later:
+            return asked, later
+        return {n: a for n, a in asked.items() if n not in later}, later
+
+
+class Rules:
+    """The rules of one restore, which walks its template twice: of containers
+    that may hold one object, it makes the new ones together.
+
+    Confined to one thread.
+    """
+
+    def __init__(self) -> None:
+        # By id: what was met, and how often.
+        self._met: dict[int, tuple[Any, Together]] = {}
+        self._times = 0
+        self._rebuilds: dict[int, Callable[[list[Any]], Any]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_rules, name)
+
+    def container(self, value: Any) -> Container | Any:
+        """As _rules.container()."""
+        found = _rules.container(value)
+        if not found or found.together is None:
+            return found
+        rebuild = self._rebuilds.get(id(value))
+        if rebuild is not None:
+            return found._replace(rebuild=rebuild)
+        self._met[id(value)] = value, found.together
+        self._times += 1
+        return found
+
+    def settle(self) -> None:
+        """Behind the first walk."""
+        if self._times < 2:
+            return
+        for together in dict.fromkeys(t for _, t in self._met.values()):
+            values = [v for v, t in self._met.values() if t is together]
+            made = together(values, self._times > len(self._met))
+            self._rebuilds.update(zip(map(id, values), made or ()))
