@@ -26,10 +26,10 @@
 #include "ckptree/collect.h"
 #include "core/collect/chain_keeper.h"
 #include "core/collect/collect_plan.h"
+#include "core/process/arena.h"
 #include "core/process/logger.h"
 #include "kv/database.h"
 #include "schema/spaces.h"
-#include "tbb/task_arena.h"
 
 namespace ckptree::internal {
 
@@ -37,7 +37,7 @@ struct CollectorContext {
   kv::Database* database = nullptr;
   ChainKeeper* keeper = nullptr;
   const Logger* logger = nullptr;
-  tbb::task_arena* arena = nullptr;
+  Arena* arena = nullptr;
   // Version of the save that runs; 0: none.
   std::function<std::uint64_t()> version_in_flight;
   // The versions that readers in other processes hold, and who; asked once a

@@ -14,11 +14,10 @@
 #include "base/status_macros.h"
 #include "core/engine/step_difference.h"
 #include "core/engine/step_reader.h"
+#include "core/process/arena.h"
 #include "core/version/leaf_reader.h"
 #include "schema/leaf_record.h"
 #include "schema/tree.h"
-#include "tbb/parallel_for.h"
-#include "tbb/task_arena.h"
 
 namespace ckptree::internal {
 namespace {
@@ -207,8 +206,7 @@ absl::StatusOr<bool> DifferencePieces::Next(std::size_t leaves, Runs* runs) {
   if (made.size() == 1) {
     compare(0);  // Not worth waking the arena.
   } else if (!made.empty()) {
-    engine.arena().execute(
-        [&] { tbb::parallel_for(std::size_t{0}, made.size(), compare); });
+    engine.arena().execute([&] { ForEach(0, made.size(), compare); });
   }
   for (Run& run : made) {
     CKPTREE_RETURN_IF_ERROR(run.status);

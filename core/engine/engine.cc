@@ -15,6 +15,7 @@
 #include "core/engine/option_check.h"
 #include "core/engine/request_execution.h"
 #include "core/policy/policy_thread.h"
+#include "core/process/arena.h"
 #include "core/process/clock.h"
 #include "core/process/close_at_exit.h"
 #include "core/process/engine_thread.h"
@@ -61,8 +62,8 @@ Engine::Engine(std::string directory, StoreOptions options)
       pool_(options_.staging_bytes != 0 ? options_.staging_bytes
                                         : DefaultStagingBytes(),
             options_.host_allocator),
-      arena_(std::make_unique<tbb::task_arena>(Slots(options_.threads))),
-      save_arena_(std::make_unique<tbb::task_arena>(arena_->max_concurrency())),
+      arena_(std::make_unique<Arena>(Slots(options_.threads))),
+      save_arena_(std::make_unique<Arena>(arena_->max_concurrency())),
       far_rows_(NewFarRows(options_)) {
   kv::NoteUse();
 }

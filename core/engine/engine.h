@@ -30,6 +30,7 @@
 #include "core/engine/request_server.h"
 #include "core/engine/settings_commits.h"
 #include "core/policy/retention.h"
+#include "core/process/arena.h"
 #include "core/process/logger.h"
 #include "core/remote/address_cache.h"
 #include "core/remote/far_rows.h"
@@ -46,7 +47,6 @@
 #include "kv/lease.h"
 #include "kv/process_mark.h"
 #include "schema/store_record.h"
-#include "tbb/task_arena.h"
 
 namespace ckptree::internal {
 
@@ -95,7 +95,7 @@ class Engine {
   Catalog& catalog() { return catalog_; }
   const Catalog& catalog() const { return catalog_; }
   const Logger& logger() const { return logger_; }
-  tbb::task_arena& arena() const { return *arena_; }
+  Arena& arena() const { return *arena_; }
   StagingPool& pool() { return pool_; }
   StepWriter* writer() { return writer_.get(); }       // Null when read only.
   Collector* collector() { return collector_.get(); }  // Likewise.
@@ -242,9 +242,9 @@ class Engine {
   StagingPool pool_;
   PartMemory part_memory_;
   kv::Options kv_options_;
-  std::unique_ptr<tbb::task_arena> arena_;
+  std::unique_ptr<Arena> arena_;
   // Of the saves: where these sleep or are long, others do not wait for a slot.
-  std::unique_ptr<tbb::task_arena> save_arena_;
+  std::unique_ptr<Arena> save_arena_;
   schema::StoreRecord store_;
   Catalog catalog_;
   ChainKeeper keeper_;

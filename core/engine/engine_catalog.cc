@@ -13,9 +13,8 @@
 #include "absl/strings/str_format.h"
 #include "core/collect/chain_rows.h"
 #include "core/engine/engine.h"
+#include "core/process/arena.h"
 #include "core/version/segment_tables.h"
-#include "tbb/task_arena.h"
-#include "tbb/task_group.h"
 
 namespace ckptree::internal {
 
@@ -46,7 +45,7 @@ std::vector<std::string> Engine::LoadCatalog(
     absl::StatusOr<ChainLinks>* links) {
   std::vector<std::string> problems;
   arena_->execute([&] {
-    tbb::task_group beside;
+    TaskGroup beside;
     beside.run([&] { *links = ReadChainLinks(*database_); });
     problems = catalog_.Load(*database_);
     beside.wait();

@@ -12,10 +12,9 @@
 #include "absl/time/time.h"
 #include "core/engine/leaf_past.h"
 #include "core/engine/step_reader.h"
+#include "core/process/arena.h"
 #include "core/version/leaf_reader.h"
 #include "core/version/step_tree.h"
-#include "tbb/task_arena.h"
-#include "tbb/task_group.h"
 
 namespace ckptree::internal {
 namespace {
@@ -142,7 +141,7 @@ void LeafSeries<Entry>::ReadRecords(Engine* engine,
   };
   // Others read while the entries behind are still made: each may take one
   // piece, and no more than are there.
-  tbb::task_group others;
+  TaskGroup others;
   for (std::size_t begin = 0; begin < count; begin += kRecordsOfTask) {
     const std::size_t end = std::min(begin + kRecordsOfTask, count);
     for (std::size_t i = begin; i < end; ++i) {

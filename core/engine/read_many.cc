@@ -23,12 +23,12 @@
 #include "base/status_macros.h"
 #include "ckptree/path.h"
 #include "core/engine/step_reader.h"
+#include "core/process/arena.h"
 #include "core/process/disk_threads.h"
 #include "core/process/first_error.h"
 #include "core/version/leaf_reader.h"
 #include "core/version/read_plan.h"
 #include "schema/leaf_record.h"
-#include "tbb/parallel_for.h"
 
 namespace ckptree::internal {
 namespace {
@@ -75,7 +75,7 @@ absl::Status OnLanes(std::size_t count, Work work) {
   absl::Mutex mu;
   absl::Status first;
   std::atomic<std::size_t> failed = count;  // The one that `first` is of.
-  tbb::parallel_for(std::size_t{0}, count, [&](std::size_t b) {
+  ForEach(0, count, [&](std::size_t b) {
     if (b > failed.load(std::memory_order_relaxed)) return;
     absl::Status status = work(b);
     if (status.ok()) return;

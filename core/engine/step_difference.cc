@@ -16,11 +16,9 @@
 #include "absl/status/status.h"
 #include "base/status_macros.h"
 #include "core/engine/part_comparison.h"
+#include "core/process/arena.h"
 #include "core/version/step_tree.h"
 #include "schema/tree.h"
-#include "tbb/blocked_range.h"
-#include "tbb/parallel_for.h"
-#include "tbb/task_arena.h"
 
 namespace ckptree::internal {
 namespace {
@@ -76,13 +74,8 @@ std::vector<LeafInfo> InfosOf(const Engine& engine,
     make(0, of.size());
     return infos;
   }
-  engine.arena().execute([&] {
-    tbb::parallel_for(
-        tbb::blocked_range<std::size_t>(0, of.size(), kEntriesOfTask),
-        [&](const tbb::blocked_range<std::size_t>& range) {
-          make(range.begin(), range.end());
-        });
-  });
+  engine.arena().execute(
+      [&] { ForEachRange(of.size(), kEntriesOfTask, make); });
   return infos;
 }
 

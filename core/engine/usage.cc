@@ -20,6 +20,7 @@
 #include "core/collect/chain_rows.h"
 #include "core/collect/collect_plan.h"
 #include "core/collect/segment_files.h"
+#include "core/process/arena.h"
 #include "core/verify/verify_walk.h"
 #include "core/version/base_loader.h"
 #include "kv/lease.h"
@@ -31,7 +32,7 @@ namespace {
 // A chain and dead lists that collection can be tried on.
 class Overlay {
  public:
-  Overlay(const kv::Database& database, tbb::task_arena& arena, Chain chain,
+  Overlay(const kv::Database& database, Arena& arena, Chain chain,
           std::map<std::uint64_t, std::string> held)
       : database_(database),
         arena_(arena),
@@ -100,7 +101,7 @@ class Overlay {
 
  private:
   const kv::Database& database_;
-  tbb::task_arena& arena_;
+  Arena& arena_;
   Chain chain_;
   const std::map<std::uint64_t, std::string> held_;
   std::map<std::uint64_t, schema::DeadList> lists_;  // Those that changed.

@@ -21,10 +21,10 @@
 #include "ckptree/policy.h"
 #include "ckptree/preservation.h"
 #include "core/policy/price.h"
+#include "core/process/arena.h"
 #include "core/version/catalog.h"
 #include "core/version/kept_versions.h"
 #include "kv/database.h"
-#include "tbb/task_arena.h"
 
 namespace ckptree::internal {
 
@@ -46,8 +46,8 @@ absl::Status CheckSettable(std::string_view name, const Preservation& policy,
 class Retention {
  public:
   // `statistics`: false where saves record none.
-  Retention(const kv::Database* database, const Catalog* catalog,
-            tbb::task_arena* arena, bool statistics)
+  Retention(const kv::Database* database, const Catalog* catalog, Arena* arena,
+            bool statistics)
       : database_(*database),
         catalog_(*catalog),
         arena_(*arena),
@@ -102,7 +102,7 @@ class Retention {
 
   const kv::Database& database_;
   const Catalog& catalog_;
-  tbb::task_arena& arena_;
+  Arena& arena_;
   const bool statistics_;
   mutable absl::Mutex mu_;
   // By branch and text. What was parsed once, or came with functions.

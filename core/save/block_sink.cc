@@ -11,9 +11,9 @@
 #include "absl/strings/str_format.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
+#include "core/process/arena.h"
 #include "core/process/thread_times.h"
 #include "schema/keys.h"
-#include "tbb/task_group.h"
 
 namespace ckptree::internal {
 namespace {
@@ -293,7 +293,7 @@ absl::Status BlockSink::Finish() {
   }
   // Each ends with a sync of its file: at once, not one after the other.
   std::vector<absl::Status> results(lanes.size());
-  tbb::task_group tasks;
+  TaskGroup tasks;
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     tasks.run(
         [this, &lanes, &results, i] { results[i] = FinishLane(lanes[i]); });

@@ -13,6 +13,7 @@
 #include "ckptree/dtype.h"
 #include "core/array/leaf_statistics.h"
 #include "core/coding/rounded_copy.h"
+#include "core/process/arena.h"
 #include "core/process/first_error.h"
 #include "core/version/block_payload.h"
 #include "schema/dead_list.h"
@@ -530,7 +531,7 @@ absl::Status PartCompare::WritePacks() {
   }
   task_.counters->unchanged.fetch_add(unchanged, std::memory_order_relaxed);
   FirstError error;
-  tbb::parallel_for(std::size_t{0}, packs.size(), [&](std::size_t p) {
+  ForEach(0, packs.size(), [&](std::size_t p) {
     if (error.any()) return;
     const ThreadLimit::Piece piece(task_.limit);
     const absl::Status status = task_.check();

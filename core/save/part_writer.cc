@@ -14,15 +14,13 @@
 #include "base/status_macros.h"
 #include "ckptree/path.h"
 #include "core/array/leaf_statistics.h"
+#include "core/process/arena.h"
 #include "core/save/part_compare.h"
 #include "core/save/split_leaves.h"
 #include "core/version/leaf_share.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
 #include "schema/slice_proof.h"
-#include "tbb/blocked_range.h"
-#include "tbb/parallel_for.h"
-#include "tbb/task_group.h"
 
 namespace ckptree::internal {
 namespace {
@@ -108,7 +106,7 @@ class PartWriter {
       // No file, and little to do: not worth waking another thread.
       result = Result();
     } else {
-      tbb::task_group tasks;
+      TaskGroup tasks;
       tasks.run([this, &chunks] { chunks = sink_.Finish(); });
       tasks.run([this, &leaves] { leaves = WriteLeafSegment(); });
       tasks.run([this, &result] { result = Result(); });
@@ -222,7 +220,7 @@ class PartWriter {
       }
     }
     batches_.resize((fresh_.size() + kRecordsTogether - 1) / kRecordsTogether);
-    tbb::parallel_for(std::size_t{0}, batches_.size(), [this](std::size_t b) {
+    ForEach(0, batches_.size(), [this](std::size_t b) {
       const ThreadLimit::Piece piece(task_.limit);
       LeafRecord record;
       FreshBatch& batch = batches_[b];

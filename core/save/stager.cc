@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "core/process/arena.h"
 #include "core/process/disk_threads.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
@@ -26,8 +27,8 @@ constexpr std::uint64_t kBytesForOne = 8 << 20;
 
 }  // namespace
 
-Stager::Stager(const kv::Database* database, tbb::task_arena* arena,
-               StagingPool* pool, absl::Duration idle, const Logger* logger)
+Stager::Stager(const kv::Database* database, Arena* arena, StagingPool* pool,
+               absl::Duration idle, const Logger* logger)
     : database_(database),
       arena_(arena),
       pool_(pool),

@@ -15,11 +15,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "ckptree/options.h"
+#include "core/process/arena.h"
 #include "core/process/logger.h"
 #include "core/save/save.h"
 #include "core/save/staging_pool.h"
 #include "kv/database.h"
-#include "tbb/task_arena.h"
 
 namespace ckptree::internal {
 
@@ -28,8 +28,8 @@ class Stager {
  public:
   // All of it outlives the stager. Memory goes back once no save was in flight
   // for `idle`.
-  Stager(const kv::Database* database, tbb::task_arena* arena,
-         StagingPool* pool, absl::Duration idle, const Logger* logger);
+  Stager(const kv::Database* database, Arena* arena, StagingPool* pool,
+         absl::Duration idle, const Logger* logger);
   // Stop().
   ~Stager();
 
@@ -65,7 +65,7 @@ class Stager {
   }
 
   const kv::Database* const database_;
-  tbb::task_arena* const arena_;
+  Arena* const arena_;
   StagingPool* const pool_;
   const absl::Duration idle_;
   const Logger* const logger_;

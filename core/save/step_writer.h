@@ -24,6 +24,7 @@
 #include "ckptree/options.h"
 #include "core/collect/chain_keeper.h"
 #include "core/policy/retention.h"
+#include "core/process/arena.h"
 #include "core/process/logger.h"
 #include "core/save/failed_saves.h"
 #include "core/save/part_writer.h"
@@ -35,7 +36,6 @@
 #include "core/version/catalog.h"
 #include "core/version/compact_part.h"
 #include "kv/database.h"
-#include "tbb/task_arena.h"
 
 namespace ckptree::internal {
 
@@ -45,7 +45,7 @@ struct WriterContext {
   kv::Options kv_options;  // For the segments.
   Catalog* catalog = nullptr;
   const Logger* logger = nullptr;
-  tbb::task_arena* arena = nullptr;
+  Arena* arena = nullptr;
   std::string uuid;
   bool statistics = true;
   CodingChoice* coding = nullptr;

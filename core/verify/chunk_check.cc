@@ -13,11 +13,11 @@
 #include "base/status_macros.h"
 #include "core/array/chunk_grid.h"
 #include "core/array/leaf_statistics.h"
+#include "core/process/arena.h"
 #include "core/process/first_error.h"
 #include "core/process/out_of_reach.h"
 #include "core/version/block_payload.h"
 #include "schema/keys.h"
-#include "tbb/parallel_for.h"
 
 namespace ckptree::internal {
 namespace {
@@ -164,7 +164,7 @@ absl::Status CheckChunks(const kv::Database& database, const BasePart& part,
   };
   for (std::size_t begin = 0; begin < blocks.size() && !stopped.any();) {
     CKPTREE_ASSIGN_OR_RETURN(const std::size_t end, reached(begin));
-    tbb::parallel_for(begin, end, check_block);
+    ForEach(begin, end, check_block);
     begin = end;
   }
   return stopped.status();

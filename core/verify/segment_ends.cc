@@ -12,12 +12,12 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/process/arena.h"
 #include "core/process/first_error.h"
 #include "core/version/open_check.h"
 #include "schema/keys.h"
 #include "schema/segment_record.h"
 #include "schema/spaces.h"
-#include "tbb/parallel_for.h"
 
 namespace ckptree::internal {
 namespace {
@@ -114,7 +114,7 @@ absl::Status CheckSegmentEnds(const kv::Database& database, kv::Iterator* rows,
   }
   FirstError error;
   const std::thread::id here = std::this_thread::get_id();
-  tbb::parallel_for(std::size_t{0}, items.size(), [&](std::size_t i) {
+  ForEach(0, items.size(), [&](std::size_t i) {
     if (error.any()) return;
     if (cancelled && std::this_thread::get_id() == here && cancelled()) {
       error.Note(absl::CancelledError("verify stopped"));

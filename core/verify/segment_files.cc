@@ -10,11 +10,11 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/coding/coded_block.h"
+#include "core/process/arena.h"
 #include "core/process/first_error.h"
 #include "core/process/out_of_reach.h"
 #include "core/version/open_check.h"
 #include "core/version/store_features.h"
-#include "tbb/parallel_for.h"
 
 namespace ckptree::internal {
 namespace {
@@ -213,7 +213,7 @@ absl::Status SegmentFiles::Each(
     const std::function<absl::Status(std::size_t)>& check) {
   FirstError error;
   const std::thread::id here = std::this_thread::get_id();
-  tbb::parallel_for(std::size_t{0}, which.size(), [&](std::size_t i) {
+  ForEach(0, which.size(), [&](std::size_t i) {
     if (error.any()) return;
     if (options_.cancelled && std::this_thread::get_id() == here &&
         options_.cancelled()) {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
+#include "core/process/arena.h"
 #include "core/version/block_payload.h"
 #include "core/version/leaf_reader.h"
 #include "core/version/leaf_share.h"
@@ -21,7 +22,6 @@
 #include "core/version/step_tree.h"
 #include "schema/keys.h"
 #include "schema/store_record.h"
-#include "tbb/parallel_for.h"
 
 namespace ckptree::internal {
 
@@ -246,7 +246,7 @@ absl::Status CheckBlocksAreThere(const kv::Database& database,
   const std::vector<std::string> keys(small.begin(), small.end());
   absl::Mutex mu;
   absl::Status status;
-  tbb::parallel_for(std::size_t{0}, keys.size(), [&](std::size_t i) {
+  ForEach(0, keys.size(), [&](std::size_t i) {
     const auto value = database.Get(Space::kSmall, keys[i]);
     if (value.ok() && value->has_value()) return;
     const absl::MutexLock lock(&mu);

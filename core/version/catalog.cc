@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/process/arena.h"
 #include "core/version/row_scan.h"
 #include "core/version/step_health.h"
 #include "schema/keys.h"
@@ -152,8 +153,7 @@ void Catalog::LoadNames(const kv::Database& database,
   }
 }
 
-Catalog::Rows Catalog::RowsOf(const kv::Database& database,
-                              tbb::task_arena* arena,
+Catalog::Rows Catalog::RowsOf(const kv::Database& database, Arena* arena,
                               std::vector<std::string>* problems) {
   Rows rows;
   absl::StatusOr<StepRows> steps = StepRows::Open(database);

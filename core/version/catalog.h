@@ -24,11 +24,11 @@
 #include "ckptree/selector.h"
 #include "ckptree/step.h"
 #include "ckptree/store.h"
+#include "core/process/arena.h"
 #include "core/version/step_rows.h"
 #include "kv/database.h"
 #include "schema/step_record.h"
 #include "schema/store_record.h"
-#include "tbb/task_arena.h"
 
 namespace ckptree::internal {
 
@@ -53,8 +53,7 @@ class Catalog {
 
   // As Load(), without the rows of steps. `database` and `arena` must be there
   // until Close(); `on_problems` may ask the catalog.
-  std::vector<std::string> LoadLater(kv::Database* database,
-                                     tbb::task_arena* arena,
+  std::vector<std::string> LoadLater(kv::Database* database, Arena* arena,
                                      ProblemFn on_problems)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -144,7 +143,7 @@ class Catalog {
                                          std::optional<std::string_view> value);
 
   // What Load() reads, with and without the rows of steps.
-  static Rows RowsOf(const kv::Database& database, tbb::task_arena* arena,
+  static Rows RowsOf(const kv::Database& database, Arena* arena,
                      std::vector<std::string>* problems);
   static void LoadNames(const kv::Database& database,
                         std::vector<std::string>* problems, Rows* rows);
@@ -153,7 +152,7 @@ class Catalog {
   struct Later {
     StepRows steps;
     kv::Database* database;
-    tbb::task_arena* arena;
+    Arena* arena;
     ProblemFn on_problems;
     int look_ups = 0;
   };

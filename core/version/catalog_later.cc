@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "core/process/arena.h"
 #include "core/version/catalog.h"
-#include "tbb/task_arena.h"
 
 namespace ckptree::internal {
 namespace {
@@ -20,7 +20,7 @@ constexpr std::size_t kMostNewest = 1000;
 }  // namespace
 
 std::vector<std::string> Catalog::LoadLater(kv::Database* database,
-                                            tbb::task_arena* arena,
+                                            Arena* arena,
                                             ProblemFn on_problems) {
   std::vector<std::string> problems;
   absl::StatusOr<StepRows> steps = StepRows::Open(*database);

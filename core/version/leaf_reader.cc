@@ -14,9 +14,9 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "base/status_text.h"
+#include "core/process/arena.h"
 #include "core/process/first_error.h"
 #include "schema/keys.h"
-#include "tbb/parallel_for.h"
 
 namespace ckptree::internal {
 namespace {
@@ -152,7 +152,7 @@ absl::Status ReadTargets(const kv::Database& database, std::uint16_t part,
   }
   const std::size_t batches = (targets.size() + kBatch - 1) / kBatch;
   FirstError error;
-  tbb::parallel_for(std::size_t{0}, batches, [&](std::size_t b) {
+  ForEach(0, batches, [&](std::size_t b) {
     const std::size_t begin = b * kBatch;
     const std::size_t count = std::min(kBatch, targets.size() - begin);
     error.Note(BatchReader(database, part)

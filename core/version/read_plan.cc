@@ -18,6 +18,7 @@
 #include "base/status_text.h"
 #include "ckptree/dtype.h"
 #include "core/array/chunk_grid.h"
+#include "core/process/arena.h"
 #include "core/process/disk_threads.h"
 #include "core/process/first_error.h"
 #include "core/process/guarded_call.h"
@@ -25,9 +26,6 @@
 #include "core/version/fresh_pages.h"
 #include "schema/keys.h"
 #include "schema/segment_record.h"
-#include "tbb/blocked_range.h"
-#include "tbb/parallel_for.h"
-#include "tbb/task_arena.h"
 
 namespace ckptree::internal {
 namespace {
@@ -484,12 +482,12 @@ absl::Status ReadPlan::Run(int asked) {
     });
     return error.any() ? error.status() : Tell();
   }
-  tbb::parallel_for(tbb::blocked_range<std::size_t>(0, blocks.size()),
-                    [&](const tbb::blocked_range<std::size_t>& range) {
-                      Scratch scratch;
-                      for (std::size_t b = range.begin(); b < range.end(); ++b)
-                        read(std::span(blocks).subspan(b, 1), &scratch);
-                    });
+  ForEachRange(blocks.size(), 1, [&](std::size_t begin, std::size_t end) {
+    Scratch scratch;
+    for (std::size_t b = begin; b < end; ++b) {
+      read(std::span(blocks).subspan(b, 1), &scratch);
+    }
+  });
   return error.any() ? error.status() : Tell();
 }
 
@@ -501,8 +499,7 @@ void ReadPlan::NoteScattered(std::span<std::byte> destination) {
 }
 
 std::size_t ReadPlan::SmallReaders(std::uint64_t bytes, int asked) {
-  const auto processors =
-      static_cast<std::size_t>(tbb::this_task_arena::max_concurrency());
+  const auto processors = static_cast<std::size_t>(ThreadsHere());
   if (bytes < kWorthDiskThreads) return processors;
   return asked != 0 ? static_cast<std::size_t>(asked)
                     : std::max(processors, kReadsAtOnce);
@@ -527,8 +524,7 @@ std::vector<std::span<std::byte>> ReadPlan::Destinations(
 }
 
 std::size_t ReadPlan::DiskThreads(int asked) const {
-  const auto processors =
-      static_cast<std::size_t>(tbb::this_task_arena::max_concurrency());
+  const auto processors = static_cast<std::size_t>(ThreadsHere());
   const std::size_t most = SmallReaders(kWorthDiskThreads, asked);
   std::uint64_t bytes = 0;
   std::uint64_t largest = 1;

@@ -8,10 +8,9 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "core/process/arena.h"
 #include "core/version/row_scan.h"
 #include "schema/spaces.h"
-#include "tbb/task_arena.h"
-#include "tbb/task_group.h"
 
 namespace ckptree::internal {
 namespace {
@@ -180,7 +179,7 @@ absl::StatusOr<std::vector<StepRecordPtr>> StepRows::Newest(
 
 absl::Status StepRows::ReadAll(std::vector<std::string>* problems,
                                StepsByBranch* steps, BadRows* bad,
-                               tbb::task_arena* arena) {
+                               Arena* arena) {
   const auto take = [&](std::string_view key,
                         absl::StatusOr<StepRecordPtr> record) {
     if (!record.ok()) {
@@ -208,8 +207,8 @@ absl::Status StepRows::ReadAll(std::vector<std::string>* problems,
   const auto spread = [&] {
     // A thread that waits for the others must not begin what wants a lock that
     // the caller has.
-    tbb::this_task_arena::isolate([&] {
-      tbb::task_group tasks;
+    Isolated([&] {
+      TaskGroup tasks;
       for (RowPiece& piece : pieces) tasks.run([&piece] { piece.Decode(); });
       while (scan_.Valid()) {
         tasks.run([&piece = read_piece()] { piece.Decode(); });

@@ -17,11 +17,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/process/arena.h"
 #include "kv/database.h"
 #include "kv/iterator.h"
 #include "schema/keys.h"
 #include "schema/step_record.h"
-#include "tbb/task_arena.h"
 
 namespace ckptree::internal {
 
@@ -59,7 +59,7 @@ class StepRows {
   // `arena`, or over the one it is called in where that is null, and begins
   // there no other work.
   absl::Status ReadAll(std::vector<std::string>* problems, StepsByBranch* steps,
-                       BadRows* bad, tbb::task_arena* arena);
+                       BadRows* bad, Arena* arena);
 
  private:
   explicit StepRows(kv::Iterator scan) : scan_(std::move(scan)) {}

@@ -9,8 +9,12 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <iostream>
+#include <mutex>
+#include <new>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -68,9 +72,52 @@ void HaveTheClockMeasured() {
   measured.store(true);
 }
 
+// Who is where no fork should be; for the handlers of fork(), so that nothing
+// of Abseil is asked for. Outlives every static.
+struct Holds {
+  std::mutex mu;
+  std::condition_variable released;
+  int count = 0;
+};
+
+Holds& AllHolds() {
+  static auto* const holds = new Holds;
+  return *holds;
+}
+
+thread_local int holds_here = 0;
+
+constexpr std::chrono::seconds kForkWaits{1};
+
+// The lock stays with this thread until the fork is done.
+void WaitForHolds() {
+  HaveTheClockMeasured();
+  Holds& holds = AllHolds();
+  std::unique_lock<std::mutex> lock(holds.mu);
+  holds.released.wait_for(lock, kForkWaits,
+                          [&] { return holds.count <= holds_here; });
+  lock.release();
+}
+
+void ForkedInParent() { AllHolds().mu.unlock(); }
+
+void ForkedInChild() {
+  Holds& holds = AllHolds();
+  holds.count = holds_here;
+  new (&holds.released) std::condition_variable;  // None waits here.
+  holds.mu.unlock();
+  EndBeforeDestructors();
+}
+
 const ProcessMark* BeginUse() {
   first_use.store(new ProcessMark);  // Outlives every static.
-  pthread_atfork(&HaveTheClockMeasured, nullptr, &EndBeforeDestructors);
+  AllHolds();
+#ifdef NDEBUG
+  // In a build of Abseil with assertions, as Debian's is, every lock of an
+  // absl::Mutex goes through one that the whole process shares.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+#endif
+  pthread_atfork(&WaitForHolds, &ForkedInParent, &ForkedInChild);
   return first_use.load();
 }
 
@@ -91,9 +138,28 @@ void NoteUse() {
   HoldStandardDescriptors();
 }
 
+bool WasForked() {
+  const ProcessMark* const first = first_use.load(std::memory_order_acquire);
+  return first != nullptr && !first->Holds();
+}
+
+ForkHold::ForkHold() {
+  Holds& holds = AllHolds();
+  const std::lock_guard<std::mutex> lock(holds.mu);
+  ++holds.count;
+  ++holds_here;
+}
+
+ForkHold::~ForkHold() {
+  Holds& holds = AllHolds();
+  const std::lock_guard<std::mutex> lock(holds.mu);
+  --holds.count;
+  --holds_here;
+  holds.released.notify_all();
+}
+
 absl::Status CheckMayWrite(const std::string& directory) {
-  const ProcessMark* const first = first_use.load();
-  if (first == nullptr || first->Holds()) return absl::OkStatus();
+  if (!WasForked()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
       "%s: process %d was made by fork() of one that had opened a store, and "
       "threads that writing needs stay behind in a fork: start the process by "

@@ -19,6 +19,7 @@
 #include "kv/file_system.h"
 #include "kv/files/file_system_of.h"
 #include "kv/files/status.h"
+#include "kv/process_use.h"
 #include "kv/rocks/leaf_copies.h"
 #include "kv/rocks/logger.h"
 #include "kv/rocks/open_files.h"
@@ -157,6 +158,7 @@ rocksdb::Status Instance::OpenDb(
     const rocksdb::DBOptions& options,
     const std::vector<rocksdb::ColumnFamilyDescriptor>& families,
     std::vector<rocksdb::ColumnFamilyHandle*>* handles) {
+  const ForkHold hold;
   switch (role_) {
     case Role::kCreate:
     case Role::kReadWrite:
@@ -177,6 +179,7 @@ Instance::~Instance() {
     return;
   }
   if (db_ == nullptr) return;
+  const ForkHold hold;
   for (rocksdb::ColumnFamilyHandle* family : families_) {
     db_->DestroyColumnFamilyHandle(family).PermitUncheckedError();
   }

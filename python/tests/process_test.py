@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes: fork, Ctrl-C, exit with a save in flight, memory, imports."""
+"""Processes: Ctrl-C, exit with a save in flight, memory, imports."""
 
 import concurrent.futures
 import gc
@@ -11,55 +11,6 @@ import ckptree
 import numpy as np
 import pytest
 from program import run
-
-
-def test_a_forked_child_gets_errors_and_leaves_the_store_alone(tmp_path):
-    code = """
-import gc, os, sys, ckptree, numpy as np
-store = ckptree.Store(sys.argv[1])
-store.save(1, {"w": np.ones(1000)}).result(timeout=60)
-step = store[1]
-leaf = step["w"]
-handle = store.save(2, {"w": np.zeros(1 << 20)}, borrow=True)
-child = os.fork()
-if child == 0:
-    for call in (
-        store.steps,
-        step.restore,
-        leaf.numpy,
-        handle.result,
-        handle.done,
-        handle.staged,
-        handle.progress,
-        handle.cancel,
-        lambda: handle.on_complete(print),
-        store.flush,
-        lambda: store.save(3, {"a": 1}),
-        lambda: store[1],
-        store.verify,
-    ):
-        try:
-            call()
-            print("no error")
-        except ckptree.StateError as error:
-            print("fork()" if "fork()" in str(error) else error)
-    store.close()
-    del step, leaf, handle, store
-    gc.collect()
-    # Beside the parent, which goes on writing.
-    with ckptree.open(sys.argv[1]) as reader:
-        print(reader.restore(1)["w"].sum())
-    sys.exit(7)
-print("child", os.WEXITSTATUS(os.waitpid(child, 0)[1]))
-handle.result(timeout=60)
-store.save(4, {"w": np.ones(3)}).result(timeout=60)
-print(store.verify().ok)
-store.close()
-"""
-    done = run(code, tmp_path / "s")
-    assert done.stderr == ""
-    expected = ["fork()"] * 13 + ["1000.0", "child 7", "True"]
-    assert done.stdout.split("\n")[:-1] == expected
 
 
 def test_a_fork_waits_for_an_import_of_another_thread(tmp_path):
@@ -90,75 +41,6 @@ print("child", os.WEXITSTATUS(os.waitpid(child, 0)[1]))
     done = run(code, tmp_path / "s")
     assert done.stderr == ""
     assert done.stdout == "child 7\n"
-
-
-def test_a_forked_child_may_exit_normally(tmp_path):
-    code = """
-import multiprocessing, sys, ckptree
-def work(): pass
-store = ckptree.Store(sys.argv[1])
-process = multiprocessing.get_context("fork").Process(target=work)
-process.start(); process.join()
-store.save(1, {"a": 1}).result()
-store.close()
-print(process.exitcode)
-"""
-    done = run(code, tmp_path / "s")
-    assert (done.stdout, done.stderr) == ("0\n", "")
-
-
-# Every thread of the engine has worked.
-USED_AND_CLOSED = """
-import multiprocessing, os, signal, sys, ckptree, numpy as np
-with ckptree.Store(sys.argv[1]) as store:
-    for step in range(1, 4):
-        store.save(step, {"w": np.full(1 << 20, step)}).result(timeout=60)
-    store.delete(1)
-    store.collect()
-    store.verify()
-
-def waited(child):
-    signal.alarm(60)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-"""
-
-
-def test_children_forked_after_a_store_was_closed_exit(tmp_path):
-    code = USED_AND_CLOSED + """
-for _ in range(5):
-    child = os.fork()
-    if child == 0:
-        signal.alarm(30)
-        sys.exit(7)
-    print(waited(child))
-def work(i): return i * i
-with multiprocessing.get_context("fork").Pool(2) as pool:
-    print(pool.map(work, range(4)))
-"""
-    done = run(code, tmp_path / "s")
-    assert done.stderr == ""
-    assert done.stdout == "7\n" * 5 + "[0, 1, 4, 9]\n"
-
-
-def test_a_child_forked_after_a_store_was_closed_reads_only(tmp_path):
-    code = USED_AND_CLOSED + """
-child = os.fork()
-if child == 0:
-    signal.alarm(60)
-    for path in (sys.argv[1], sys.argv[1] + "-new"):
-        try:
-            ckptree.Store(path)
-            print("no error")
-        except ckptree.StateError as error:
-            print("spawn" in str(error))
-    with ckptree.open(sys.argv[1]) as reader:
-        print(int(reader.restore(3)["w"].sum()) == 3 << 20)
-    sys.exit(0)
-print(waited(child))
-"""
-    done = run(code, tmp_path / "s")
-    assert done.stderr == ""
-    assert done.stdout == "True\nTrue\nTrue\n0\n"
 
 
 def test_permissions_keep_a_store_to_its_owner(tmp_path):
