@@ -22,8 +22,8 @@ namespace ckptree::kv {
 //   whatever prints.
 // * In a release build Abseil stops looking for cycles among its mutexes. As it
 //   is packaged by Debian it looks, at each lock of each: four times the time
-//   of a lock, forty times where two threads lock whatever, and a child forked
-//   meanwhile waits for ever. Who wants it calls
+//   of a lock, forty times where two threads lock whatever, and a child that is
+//   forked then may wait for ever. Who wants it calls
 //   absl::SetMutexDeadlockDetectionMode() behind the first open.
 //
 // Thread-safe.
