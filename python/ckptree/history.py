@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-
 from ckptree import _engine
 from ckptree.changes import (
     BlameRow,
@@ -14,6 +13,7 @@ from ckptree.changes import (
     Series,
 )
 from ckptree.errors import InvalidArgumentError, NotFoundError
+from ckptree.garbage import without_collection
 from ckptree.hints import TYPE_CHECKING, Any
 from ckptree.records import LeafDetail, LeafStats, LeafType, StepInfo
 from ckptree.selector import on_branch, selector_text
@@ -104,10 +104,12 @@ def diff(before: _engine.Step, after: _engine.Step, glob: str) -> DiffReport:
     fields = _engine.diff(before, after, glob)
     if not fields["changes"] and not fields["same"]:
         _check_glob(glob, before, after)
+    with without_collection():
+        changes = Table(map(LeafChange.of, fields.pop("changes")))
     return DiffReport(
         before=_name(before),
         after=_name(after),
-        changes=Table(LeafChange.of(change) for change in fields["changes"]),
+        changes=changes,
         same=fields["same"],
     )
 
@@ -117,7 +119,8 @@ def blame(step: _engine.Step, glob: str) -> Table[BlameRow]:
     entries = _engine.blame(step, glob)
     if not entries:
         _check_glob(glob, step)
-    return Table(map(BlameRow.of, entries))
+    with without_collection():
+        return Table(map(BlameRow.of, entries))
 
 
 def _steps(

@@ -12,6 +12,7 @@
 
 #include "ckptree/ckptree.h"
 #include "ckptree/history.h"
+#include "python/src/interpreter_lock.h"
 
 namespace ckptree::python {
 
@@ -44,14 +45,32 @@ Record ToDict(const LeafChange& change);
 Record ToDict(const DiffReport& report);
 Record ToDict(const BlameEntry& entry);
 
-// Throws what a signal handler raises: many take seconds.
+// Python's collector of garbage looks at nothing while one lives, as in
+// ckptree/garbage.py. Made and destroyed with the GIL.
+class WithoutCollection {
+ public:
+  WithoutCollection() : enabled_(PyGC_Disable() != 0) {}
+  ~WithoutCollection() {
+    if (enabled_) PyGC_Enable();
+  }
+  WithoutCollection(const WithoutCollection&) = delete;
+  WithoutCollection& operator=(const WithoutCollection&) = delete;
+
+ private:
+  const bool enabled_;
+};
+
+// Many take seconds: other threads run in between, and what a signal handler
+// raises is thrown.
 template <typename Engine>
 Records ToDicts(const std::vector<Engine>& records) {
   constexpr std::size_t kMoment = 1000;
+  const WithoutCollection quick;
   nanobind::list list;
   for (std::size_t i = 0; i < records.size(); ++i) {
-    if (i % kMoment == kMoment - 1 && PyErr_CheckSignals() != 0) {
-      throw nanobind::python_error();
+    if (i % kMoment == kMoment - 1) {
+      if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+      const Unlocked others;
     }
     list.append(ToDict(records[i]));
   }
