@@ -285,3 +285,29 @@ def test_an_object_that_does_not_take_its_state_is_named(store):
     saved(store, {"a": {"loader": Loader()}})
     with pytest.raises(ValueError, match="^a/loader: RuntimeError: not that"):
         ckptree.torch.load(store, {"a": {"loader": Picky()}})
+
+
+def test_an_app_that_is_half_read_is_told_of(store):
+    class Stops(Loader):
+        def load_state_dict(self, state):
+            raise self.error
+
+    model = torch.nn.Linear(3, 2)
+    saved(store, {"model": model, "loader": Loader()})
+    for kind in (RuntimeError, KeyboardInterrupt):
+        stops, other = Stops(), torch.nn.Linear(3, 2)
+        stops.error = kind("stop")
+        with pytest.raises((ValueError, KeyboardInterrupt)) as raised:
+            ckptree.torch.load(store, {"model": other, "loader": stops})
+        # It is: the loader has nothing of the step.
+        assert state_of(other) == state_of(model)
+        if hasattr(raised.value, "add_note"):
+            (note,) = raised.value.__notes__
+            assert note.startswith("the app is half read: some of it is that")
+    # Nothing has changed here, and nothing says that it has.
+    other = torch.nn.Linear(4, 2)
+    before = state_of(other)
+    with pytest.raises(ckptree.MismatchError) as raised:
+        ckptree.torch.load(store, {"model": other, "loader": Loader()})
+    assert state_of(other) == before
+    assert not getattr(raised.value, "__notes__", None)

@@ -302,7 +302,8 @@ def load(
 
     Nothing has changed when an error says that the step does not fit. While the
     bytes are read and objects are loaded an error (damage, a load_state_dict()
-    that fails) leaves the app half read: load another step, or leave.
+    that fails) or Ctrl-C leaves the app half read, and a note of the exception
+    says so: load a step again, or leave.
 
     A dict without a tensor in it, as of counters, which has other keys from one
     moment to the next, becomes what the step says: keys that the step lacks go,
@@ -458,7 +459,16 @@ def _into(
         _meta.materialize(name, module, "cpu" if device is None else device)
     into = loading()
     into.meter = meter
-    _apply(app, into.run(template_of(app, per_rank)), options["partial"])
+    try:
+        _apply(app, into.run(template_of(app, per_rank)), options["partial"])
+    except BaseException as error:
+        if into.began and hasattr(error, "add_note"):  # Python 3.11.
+            error.add_note(
+                f"the app is half read: some of it is that of step "
+                f"{into.where()}, the rest as before; load a step again "
+                "before you use it"
+            )
+        raise
     return app
 
 

@@ -202,6 +202,8 @@ class InPlace(Like):
         self.slots: dict[str, Slot] = {}
         # Tensors whose memory another one has, too: by their names, its name.
         self.twins: dict[str, str] = {}
+        # Whether something of the app may be of the step by now.
+        self.began = False
         # What is read as another type, and then copied.
         self.converted: dict[str, torch.Tensor] = {}
 
@@ -383,6 +385,7 @@ class InPlace(Like):
         for name, what in changed.items():
             self.changed(name, what)
         self.check()
+        self.began = True
         in_place = {n: r for n, r in asked.items() if r.into is not None}
         made.update(engine.load(step, in_place, self.convert)[0])
         for name, tensor in self.converted.items():
