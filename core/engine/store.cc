@@ -393,6 +393,11 @@ absl::Status Store::WaitReplicated(absl::Duration timeout) {
 
 absl::StatusOr<VerifyReport> Store::Verify(const VerifyOptions& options) const {
   CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+  if (options.level < VerifyOptions::Level::kQuick ||
+      options.level > VerifyOptions::Level::kDeep) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%d is no level of VerifyOptions", static_cast<int>(options.level)));
+  }
   return internal::GuardedResult(
       "verifying", [&] { return internal::Verify(engine().get(), options); });
 }

@@ -74,7 +74,9 @@ struct Writer {
   std::string operator()(const BestN& r) const {
     return absl::StrFormat(
         "best(%s%s, %s, %s%s)", Name(r.metric), r.computed ? "()" : "",
-        r.mode == BestMode::kMin ? "min" : "max",
+        !r.mode.has_value()         ? "no mode"
+        : *r.mode == BestMode::kMin ? "min"
+                                    : "max",
         r.n.has_value() ? absl::StrFormat("%d", *r.n) : "all",
         r.keep_without_metrics ? "" : ", unmeasured=drop");
   }

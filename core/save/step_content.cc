@@ -210,6 +210,9 @@ absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
   if (*bytes > 0 && tensor.data == nullptr && !tensor.copy) {
     return Invalid("%s: no data for %d bytes", name, *bytes);
   }
+  if (tensor.data != nullptr && tensor.copy) {
+    return Invalid("%s: data and a copy function: give one of them", name);
+  }
   SourceAccess access;
   const std::int64_t element_bytes =
       tensor.packed ? 1 : (BitWidth(tensor.dtype) + 7) / 8;
@@ -455,8 +458,16 @@ absl::Status ContentBuilder::AddBoxTo(SourceLeaf* first,
                                       const SourceLeaf& second) {
   CKPTREE_ASSIGN_OR_RETURN(const Path path, Path::Decode(second.path));
   if (second.entry().kind != EntryKind::kArray ||
-      second.of_type != first->of_type) {
+      first->entry().kind != EntryKind::kArray) {
     return Invalid("%s was put twice", path.Text());
+  }
+  if (second.of_type != first->of_type) {
+    return Invalid(
+        "%s was put twice: %s of shape %s and %s of shape %s; boxes of one "
+        "array have its element type, global_shape and tag",
+        path.Text(), Name(first->entry().dtype),
+        ShapeText(first->entry().shape), Name(second.entry().dtype),
+        ShapeText(second.entry().shape));
   }
   const schema::Box& box = *second.only.box;
   for (const SourceBox& other : first->boxes()) {

@@ -15,7 +15,7 @@
 #include "base/status_macros.h"
 #include "core/process/arena.h"
 #include "core/version/row_scan.h"
-#include "core/version/step_health.h"
+#include "core/version/step_choice.h"
 #include "schema/keys.h"
 #include "schema/spaces.h"
 
@@ -51,17 +51,6 @@ absl::StatusOr<std::function<void(Rows&)>> ChangeIn(
   return [map, key, record = std::move(record)](Rows& rows) {
     if (key.has_value()) (rows.*map)[*key] = record;
   };
-}
-
-std::string KnownSteps(const std::map<std::int64_t, StepRecordPtr>& steps,
-                       std::string_view branch) {
-  const std::string owner =
-      branch.empty() ? "the store" : absl::StrFormat("branch '%s'", branch);
-  if (steps.empty()) return owner + " has no step yet";
-  const std::int64_t first = steps.begin()->first;
-  if (steps.size() == 1) return absl::StrCat(owner, " has one step, ", first);
-  return absl::StrFormat("%s has %d steps from %d to %d", owner, steps.size(),
-                         first, steps.rbegin()->first);
 }
 
 // All but what other rows say of it: its branch, tags and pin.
@@ -415,35 +404,11 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
       break;
     }
     case StepSelector::Kind::kHealthy: {
-      std::size_t unknown = 0;
-      for (const auto& [step, record] : steps) {
-        if (IsHealthy(*record)) found = record;
-        unknown += record->unknown_leaves > 0 ? 1 : 0;
-      }
-      if (found == nullptr) {
-        return NoneIsHealthy(unknown, KnownSteps(steps, selector.branch));
-      }
+      CKPTREE_ASSIGN_OR_RETURN(found, LastHealthy(steps, selector.branch));
       break;
     }
     case StepSelector::Kind::kBest: {
-      double best = 0;
-      for (const auto& [step, record] : steps) {
-        for (const auto& [name, value] : record->metrics) {
-          if (name != selector.name || std::isnan(value)) continue;
-          const bool better =
-              found == nullptr ||
-              (selector.mode == BestMode::kMin ? value <= best : value >= best);
-          if (better) {
-            found = record;
-            best = value;
-          }
-        }
-      }
-      if (found == nullptr) {
-        return absl::NotFoundError(
-            absl::StrFormat("no step has a metric '%s' that is a number; %s",
-                            selector.name, KnownSteps(steps, selector.branch)));
-      }
+      CKPTREE_ASSIGN_OR_RETURN(found, BestOf(steps, selector));
       break;
     }
     default:

@@ -312,11 +312,47 @@ TEST_F(BadInputTest, BoxesThatDoNotFit) {
       }),
       StatusIs(kInvalid, AllOf(HasSubstr("a/w"), HasSubstr("[0, 0]"),
                                HasSubstr("[3, 7]"), HasSubstr("overlap"))));
-  EXPECT_THAT(Mistake([&](StepBuilder& step) {
-                step.Put("a/w", box({0, 0}, {4, 8}));
-                step.Put("a/w", box({4, 0}, {4, 8}, {8, 9}));
-              }),
-              StatusIs(kInvalid, HasSubstr("a/w")));
+}
+
+TEST_F(BadInputTest, BoxesOfTwoTypes) {
+  const auto box = [&](DType dtype, std::int64_t at, Shape whole) {
+    Tensor tensor = Array(dtype, {4}, bytes_);
+    tensor.start = {at};
+    tensor.global_shape = std::move(whole);
+    return tensor;
+  };
+  const auto mistake = [&](DType dtype, Shape whole) {
+    return Mistake([&](StepBuilder& step) {
+      step.Put("a/w", box(DType::kFloat32, 0, {8}));
+      step.Put("a/w", box(dtype, 4, whole));
+    });
+  };
+  EXPECT_THAT(mistake(DType::kInt32, {8}),
+              StatusIs(kInvalid, HasSubstr("float32 of shape [8] and int32 of "
+                                           "shape [8]; boxes of one array")));
+  EXPECT_THAT(mistake(DType::kFloat32, {9}),
+              StatusIs(kInvalid, HasSubstr("shape [9]; boxes of one array")));
+}
+
+TEST_F(BadInputTest, DataBesideACopyFunction) {
+  Tensor tensor = Floats({4});
+  tensor.copy = [](std::uint64_t, std::span<std::byte>) {
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(MistakeOf(tensor),
+              StatusIs(kInvalid, HasSubstr("a/w: data and a copy function")));
+}
+
+TEST_F(BadInputTest, ValuesOfNoEnumeration) {
+  EXPECT_THAT(store_->OpenStep(Best("loss", static_cast<BestMode>(9))).status(),
+              StatusIs(kInvalid, HasSubstr("9 is no mode of a best step")));
+  for (const int level : {-1, 3, 9}) {
+    const auto none = static_cast<VerifyOptions::Level>(level);
+    EXPECT_THAT(store_->Verify({.level = none}).status(),
+                StatusIs(kInvalid, HasSubstr("no level of VerifyOptions")))
+        << level;
+  }
+  EXPECT_EQ(Text(BestN{.metric = "loss", .n = 2}), "best(loss, no mode, 2)");
 }
 
 TEST_F(BadInputTest, StepsAndTags) {

@@ -92,7 +92,7 @@ struct Tensor {
   Shape start = {};
   Shape global_shape = {};
 
-  // Instead of `data`: fetches bytes on demand.
+  // Instead of `data`, which is null then: fetches bytes on demand.
   CopyFn copy = {};
 
   // Shape of the chunks; empty: chosen by the engine.
