@@ -62,11 +62,14 @@ class SliceReader {
     slice->digest = DigestAt(in_.digests(), i);
     slice->length = ColumnAt(in_.length(), i, 0u);
     slice->offset = ColumnAt(in_.offset(), i, 0u);
+    const std::uint32_t rank = ColumnAt(in_.rank(), i, 0u);
+    // A record of a leaf, which has no box, is longer than any chunk may be
+    // where the leaf has very many.
+    const std::int64_t most = rank == 0 ? kMaxRecordBytes : kMaxChunkBytes;
     if (slice->length == 0 ||
-        std::int64_t{slice->offset} + slice->length > kMaxChunkBytes) {
+        std::int64_t{slice->offset} + slice->length > most) {
       return "a slice has lengths that cannot be";
     }
-    const std::uint32_t rank = ColumnAt(in_.rank(), i, 0u);
     if (rank > static_cast<std::uint32_t>(kMaxDims) ||
         2 * static_cast<int>(rank) > in_.dims_size() - dim_) {
       return "more dimensions than there are";

@@ -226,6 +226,26 @@ TEST(RecordsTest, EveryKindRoundTrips) {
   EXPECT_EQ(*DecodeLeafMap(EncodeLeafMap(SampleMap())), SampleMap());
 }
 
+// The record of a leaf with very many chunks is longer than a chunk may be.
+TEST(RecordsTest, ATableNamesRecordsOfAnyLength) {
+  SegmentTable table = SampleTable();
+  TableSlice& record = table.entries.front().slices.front();
+  record.start.clear();
+  record.shape.clear();
+  record.length = static_cast<std::uint32_t>(kMaxRecordBytes);
+  EXPECT_EQ(DecodeSegmentTable(EncodeSegmentTable(table))
+                .value_or(SegmentTable()),
+            table);
+  ++record.length;
+  EXPECT_EQ(DecodeSegmentTable(EncodeSegmentTable(table)).status().code(),
+            absl::StatusCode::kDataLoss);
+  record.start = {0};
+  record.shape = {1};
+  record.length = static_cast<std::uint32_t>(kMaxChunkBytes) + 1;
+  EXPECT_EQ(DecodeSegmentTable(EncodeSegmentTable(table)).status().code(),
+            absl::StatusCode::kDataLoss);
+}
+
 TEST(RecordsTest, EveryDamagedBitOrLengthIsAnError) {
   for (const Sample& sample : Samples()) {
     SCOPED_TRACE(std::string(Name(sample.kind)));
