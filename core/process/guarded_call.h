@@ -7,8 +7,10 @@
 #define CKPTREE_CORE_PROCESS_GUARDED_CALL_H_
 
 #include <exception>
+#include <functional>
 #include <new>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
@@ -50,6 +52,17 @@ absl::Status GuardedCall(std::string_view name, Call call) {
     call();
     return absl::OkStatus();
   });
+}
+
+// Asks a caller whether it has enough, on a thread of the engine: who throws
+// has. Null stays null.
+inline std::function<bool()> GuardedQuestion(std::function<bool()> enough) {
+  if (!enough) return nullptr;
+  return [enough = std::move(enough)] {
+    bool answer = true;
+    GuardedCall("cancelled", [&] { answer = enough(); }).IgnoreError();
+    return answer;
+  };
 }
 
 }  // namespace ckptree::internal

@@ -25,6 +25,7 @@
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "base/status_of.h"
+#include "core/process/guarded_call.h"
 #include "kv/monotonic.h"
 #include "kv/object_store.h"
 
@@ -235,7 +236,8 @@ RemoteAttendant::RemoteAttendant(std::shared_ptr<RemoteTrouble> trouble,
     : trouble_(std::move(trouble)) {
   trouble_->Attend(stop_.get_token());
   thread_ = std::jthread(
-      [this, cancelled = std::move(cancelled)](const std::stop_token& over) {
+      [this, cancelled = GuardedQuestion(std::move(cancelled))](
+          const std::stop_token& over) {
         absl::Notification ended;
         const std::stop_callback wake(over, [&ended] { ended.Notify(); });
         while (!ended.WaitForNotificationWithTimeout(kLook)) {

@@ -5,6 +5,8 @@
 #include <exception>
 #include <utility>
 
+#include "core/process/guarded_call.h"
+
 namespace ckptree::internal {
 namespace {
 
@@ -16,7 +18,7 @@ ReadsAttendant::ReadsAttendant(std::shared_ptr<RemoteTrouble> trouble,
                                std::function<bool()> cancelled,
                                absl::Duration stays)
     : trouble_(std::move(trouble)),
-      cancelled_(std::move(cancelled)),
+      cancelled_(GuardedQuestion(std::move(cancelled))),
       stays_(stays) {
   const absl::MutexLock lock(&mu_);
   trouble_->Attend(stop_.get_token());

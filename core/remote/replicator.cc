@@ -88,7 +88,7 @@ Replicator::Replicator(std::unique_ptr<kv::ObjectStore> store,
       spares_(std::make_shared<RemoteSpares>(store_.get(), directory_)),
       kv_options_(std::move(kv_options)),
       log_(options.log),
-      cancelled_(options.cancelled),
+      cancelled_(GuardedQuestion(options.cancelled)),
       take_over_(options.take_over),
       waited_for_(options.durable == Durable::kRemote),
       grace_(options.remote_grace) {}

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <functional>
 #include <span>
+#include <stdexcept>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -89,6 +90,32 @@ TEST_F(AttendedTest, AnOpenIsCancelled) {
   const absl::StatusOr<Store> written = Store::Open(Disk("a"), writing);
   EXPECT_FALSE(written.ok());
   EXPECT_GT(waited_, 0);
+}
+
+TEST_F(AttendedTest, WhoThrowsHasEnough) {
+  std::atomic<bool> throws = false;
+  StoreOptions options = RemoteOptions(Address());
+  options.cancelled = [&]() -> bool {
+    if (throws && waited_ > 0) throw std::runtime_error(kCause);
+    return false;
+  };
+  Store store = Store::Open(Disk("first"), options).value();
+  SaveStep(store, 1, 100);
+  ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+  throws = away_ = true;
+  SaveStep(store, 2, 100);
+  EXPECT_EQ(store.Close().code(), absl::StatusCode::kCancelled);
+  options.create_if_missing = false;
+  waited_ = 0;
+  EXPECT_EQ(Store::Open(Disk("first"), options).status().code(),
+            absl::StatusCode::kCancelled);
+  away_ = throws = false;
+  options.remote.clear();
+  options.read_only = true;
+  Store reader = Store::Open(Address(), options).value();
+  waited_ = 0;
+  throws = away_ = true;
+  EXPECT_FALSE(reader.Refresh().ok());
 }
 
 // Where the answer to a creation was lost, what became of it is looked for

@@ -188,7 +188,8 @@ struct StoreOptions {
   // Asked ten times a second, by any thread, while an open, a Refresh(), a read
   // or a Close() waits for an object store: once it says so, these end with
   // kCancelled, and a Close() leaves what was not shipped to the next open. A
-  // read asks it before each request, too. Null: never.
+  // read asks it before each request, too. One that throws says so, too. Null:
+  // never.
   std::function<bool()> cancelled = {};
 
   HostAllocator host_allocator = {};  // Null: the system's.
