@@ -393,8 +393,12 @@ absl::Status Member::Run(const Job& job, std::uint64_t* version) {
     if (const auto told = Told(job.call); told.has_value() && !told->ok()) {
       return *told;
     }
-    if (!handed) return annotate(status);
-    // The coordinator may have the part all the same.
+    const bool ended =
+        plan.ok() &&
+        IsGivenUp({places_.staging, places_.remote.get()}, *plan, status);
+    if (!handed && !ended) return annotate(status);
+    // The coordinator may have the part all the same, or says why it needs none
+    // any more.
   }
   job.save->SetPhase(Progress::Phase::kCommitting);
   status = AwaitOutcome(job, *plan);

@@ -4,9 +4,11 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <random>
+#include <system_error>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -230,6 +232,14 @@ absl::Status CheckPlan(const Engine& engine, const schema::RankPlan& plan) {
         "the plan is from before the store was opened anew");
   }
   return absl::OkStatus();
+}
+
+bool IsGivenUp(const PartPlace& place, const schema::RankPlan& plan,
+               const absl::Status& built) {
+  std::error_code error;
+  return absl::IsNotFound(built) && place.remote == nullptr &&
+         !std::filesystem::exists(AttemptFolder(place.staging, plan), error) &&
+         !error;
 }
 
 absl::StatusOr<PartResult> BuildPart(

@@ -47,6 +47,10 @@ std::string AttemptFolder(std::string_view staging,
                           const schema::RankPlan& plan);
 std::string PartFolder(std::string_view staging, const schema::RankPlan& plan,
                        const Builder& builder);
+// Whether `built`, of a part of this plan, failed as the coordinator has taken
+// the attempt's folder away: it has given the attempt up, or ended it.
+bool IsGivenUp(const PartPlace& place, const schema::RankPlan& plan,
+               const absl::Status& built);
 
 // kFailedPrecondition where the plan is of another store, or from before the
 // store was opened anew.

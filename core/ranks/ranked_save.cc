@@ -294,6 +294,11 @@ absl::StatusOr<std::string> FinishPart(StepBuilder part) {
     return internal::HandOver(*impl->engine, place, *impl->plan, builder,
                               std::move(result), no_check);
   }();
+  if (internal::IsGivenUp(place, *impl->plan, token.status())) {
+    return annotate(absl::FailedPreconditionError(
+        "its plan was given up, or its step is saved: begin the step again on "
+        "the coordinator, and send what plan() says then"));
+  }
   if (!token.ok()) return annotate(token.status());
   return token;
 }

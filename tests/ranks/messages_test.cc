@@ -77,5 +77,22 @@ TEST_F(RanksMessagesTest, ADamagedPlanHasNoStep) {
                        HasSubstr("step 7: the part was not built: rank 5")));
 }
 
+TEST_F(RanksMessagesTest, APlanThatWasGivenUpTakesNoPart) {
+  absl::StatusOr<Store> store = Store::Open(path(), QuietOptions());
+  ASSERT_OK(store);
+  absl::StatusOr<RankedSave> save =
+      RankedSave::Begin(store->Begin(7), {.world = 1});
+  ASSERT_OK(save);
+  const std::string plan = save->plan();
+  EXPECT_FALSE(save->Fail(absl::OkStatus()).WaitCommitted(kLong).ok());
+  const Bytes bytes = RandomBytes(std::size_t{1} << 20, 7);
+  StepBuilder part = BeginPart(*store, plan, 0);
+  part.Put("w", Uint8s(bytes));
+  EXPECT_THAT(FinishPart(std::move(part)).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("step 7: the part was not built"),
+                             HasSubstr("given up"))));
+}
+
 }  // namespace
 }  // namespace ckptree::testing
