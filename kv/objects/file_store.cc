@@ -285,7 +285,7 @@ class FileStore : public ObjectStore {
         slash == std::string::npos ? "" : prefix.substr(0, slash);
     CKPTREE_RETURN_IF_ERROR(
         Collect(within.empty() ? folder_.path() : PathOf(within), within, call,
-                &names));
+                {}, &names));
     std::ranges::sort(names);
     return PageOf(names, prefix, after,
                   [&](const std::string& name) { return Head(name, call); });
@@ -311,7 +311,7 @@ class FileStore : public ObjectStore {
     CKPTREE_RETURN_IF_ERROR(folder_.Check());
     std::vector<std::string> names;
     const std::string folder = UploadsFolder();
-    CKPTREE_RETURN_IF_ERROR(Collect(folder, "", call, &names));
+    CKPTREE_RETURN_IF_ERROR(Collect(folder, "", call, {}, &names));
     std::vector<Upload> uploads;
     for (const std::string& file : names) {
       const std::size_t end = file.rfind('~');
@@ -381,10 +381,21 @@ class FileStore : public ObjectStore {
     return written;
   }
 
-  // Appends the names of all files below `folder`, which stands for `name`.
+  using FolderId = std::pair<dev_t, ino_t>;
+
+  // Appends the names of all files below `folder`, which stands for `name` and
+  // is in those `above`. A link that leads back to one of these is passed over.
   absl::Status Collect(const std::string& folder, const std::string& name,
-                       const Call& call, std::vector<std::string>* names) {
+                       const Call& call, std::vector<FolderId> above,
+                       std::vector<std::string>* names) {
     CKPTREE_RETURN_IF_ERROR(CheckCall(call, absl::StrCat("listing ", folder)));
+    if (struct stat found; stat(folder.c_str(), &found) == 0) {
+      const FolderId id = {found.st_dev, found.st_ino};
+      if (std::find(above.begin(), above.end(), id) != above.end()) {
+        return absl::OkStatus();
+      }
+      above.push_back(id);
+    }
     std::error_code error;
     std::filesystem::directory_iterator entry(folder, error);
     for (; !error && entry != std::filesystem::directory_iterator();
@@ -396,7 +407,7 @@ class FileStore : public ObjectStore {
       std::error_code gone;  // What is deleted in the meantime is not there.
       if (entry->is_directory(gone)) {
         CKPTREE_RETURN_IF_ERROR(
-            Collect(entry->path().string(), whole, call, names));
+            Collect(entry->path().string(), whole, call, above, names));
       } else if (!gone) {
         names->push_back(whole);
       }

@@ -63,6 +63,16 @@ class FileStoreTest : public ::testing::Test {
   std::unique_ptr<kv::ObjectStore> store_;
 };
 
+TEST_F(FileStoreTest, LinksThatLeadBackAreNotFollowed) {
+  for (const char* link : {"up", "again", "once more"}) {
+    fs::create_directory_symlink(folder(), fs::path(folder()) / "run" / link);
+  }
+  const auto page = store_->List("run/", "", Soon());
+  ASSERT_OK(page);
+  ASSERT_EQ(page->objects.size(), 1u);
+  EXPECT_EQ(page->objects.front().name, "run/a");
+}
+
 TEST_F(FileStoreTest, WhatIsAwayIsNotMadeNorTakenForEmpty) {
   const std::string away = folder() + ".away";
   fs::rename(folder(), away);
