@@ -404,6 +404,11 @@ absl::Status StepReader::AddRead(const Path& path,
         absl::StrFormat("step %s: %s is of kind %s: it has no value",
                         step_name(), path.Text(), Name(entry.kind)));
   }
+  if (destination.data() == nullptr && !destination.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("step %s: %s: a destination of %d bytes that is null",
+                        step_name(), path.Text(), destination.size()));
+  }
   if (entry.kind != EntryKind::kArray) {
     if (asked.has_value()) {
       return absl::InvalidArgumentError(

@@ -163,10 +163,14 @@ S3Verdict JudgeS3(const HttpAnswer& answer, const std::string& what, S3Of of) {
                                 "CKPTREE_GS_ENDPOINT"));
   }
   if (status >= 300 && status < 400) {
+    const auto region = answer.Header("x-amz-bucket-region");
     return Refused(absl::StatusCode::kFailedPrecondition, what,
-                   absl::StrCat("the bucket is in the region '",
-                                answer.Header("x-amz-bucket-region"),
-                                "'; set AWS_REGION"));
+                   region.empty()
+                       ? absl::StrCat(status,
+                                      ": the bucket is elsewhere; look at "
+                                      "AWS_REGION and AWS_ENDPOINT_URL")
+                       : absl::StrCat("the bucket is in the region '", region,
+                                      "'; set AWS_REGION"));
   }
   // A server without what a header asks for says so each time.
   if (status == 501 && code == "NotImplemented") {

@@ -186,6 +186,12 @@ TEST_F(ReadTest, WhatDoesNotFitIsNamed) {
   EXPECT_THAT(step.ReadBox(At("params/packed"), {{0, 0}, {1, 2}},
                            std::span(out).first(1)),
               StatusIs(kInvalid, HasSubstr("params/packed is packed")));
+  const std::span<std::byte> null(static_cast<std::byte*>(nullptr), 2);
+  const ReadRequest request = {At("name"), std::nullopt, null};
+  EXPECT_THAT(step.Read("name", null),
+              StatusIs(kInvalid, HasSubstr("name: a destination of 2 bytes")));
+  EXPECT_THAT(step.ReadMany({{request, request}}),
+              StatusIs(kInvalid, HasSubstr("that is null")));
   EXPECT_OK(step.Read("params/packed", out));
   EXPECT_TRUE(out == bytes);
   constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();

@@ -76,7 +76,7 @@ struct RecoverOptions {
 // (what the recovery that made it left beside it as it was killed goes), or
 // another recovery in `to`.recovering. kInvalidArgument: `to` would lie in
 // `from`; `from` is an address, whose steps are copied (copy.h). kUnavailable:
-// `from` is damaged and has a live writer. kCancelled.
+// `from` has a live writer. kCancelled.
 CKPTREE_EXPORT absl::StatusOr<RecoverReport> Recover(
     const std::string& from, const std::string& to,
     const RecoverOptions& options = {});
