@@ -105,6 +105,20 @@ def test_a_module_may_be_the_state(store):
     assert_equal(store.restore(1, Model(nnx.Rngs(3))), model)
 
 
+def test_a_restore_leaves_the_state_that_was_its_template(store):
+    store.save(1, {"model": nnx.state(fresh()[0])}).result(timeout=60)
+    model, _ = fresh(seed=9)
+    now = nnx.state(model)
+    before = jax.tree.map(data, now)
+    restored = store.restore(1, {"model": now})["model"]
+    assert_equal(restored, fresh()[0])
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(data, now), before)
+    abstract = nnx.state(nnx.eval_shape(lambda: Model(nnx.Rngs(1))))
+    store.restore(1, {"model": abstract})
+    kinds = set(map(type, jax.tree.leaves(abstract)))
+    assert kinds == {jax.ShapeDtypeStruct}
+
+
 def test_another_width_is_a_mismatch_at_every_path(store):
     store.save(1, fresh()[0]).result(timeout=60)
     with pytest.raises(ckptree.MismatchError) as error:

@@ -20,7 +20,6 @@ True
 
 from __future__ import annotations
 
-import copy
 import functools
 from typing import Any, Callable, Sequence
 
@@ -126,7 +125,7 @@ def _fill(graph: Any, template: Any, children: list[Any]) -> Any:
     now = nnx.to_pure_dict(nnx.state(graph))
     new = dict(zip(plain, children))
     values = jax.tree.map(_chosen, plain, now, new)
-    state = copy.copy(template)
+    state = _copy(template)
     nnx.replace_by_pure_dict(state, values)
     nnx.update(graph, state)
     return graph
@@ -160,12 +159,18 @@ def _bits(value: Any) -> list[bytes]:
     return [np.asarray(s.data).tobytes() for s in value.addressable_shards]
 
 
+def _copy(state: Any) -> Any:
+    """A state whose places may be filled anew: copy.copy() gives one that has
+    them with `state`."""
+    return jax.tree.map(lambda part: part, state, is_leaf=_is_variable)
+
+
 def _state_container(state: Any) -> Container:
     plain = nnx.to_pure_dict(state)
     keys = list(plain)
 
     def rebuild(children: list[Any]) -> Any:
-        made = copy.copy(state)
+        made = _copy(state)
         nnx.replace_by_pure_dict(made, dict(zip(keys, children)))
         return made
 
