@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """States of Flax: NNX and Linen."""
 
+import subprocess
+import sys
+
 import ckptree
 import flax.linen as nn
 import jax
@@ -117,6 +120,24 @@ def test_a_restore_leaves_the_state_that_was_its_template(store):
     store.restore(1, {"model": abstract})
     kinds = set(map(type, jax.tree.leaves(abstract)))
     assert kinds == {jax.ShapeDtypeStruct}
+
+
+def test_who_makes_errors_of_warnings_gets_none(tmp_path):
+    # In a process of its own: the adapter asks NNX once, when it is loaded.
+    program = """if True:
+        import sys, warnings
+        import ckptree
+        from flax import nnx
+
+        warnings.simplefilter("error")
+        model = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
+        with ckptree.Store(sys.argv[1]) as store:
+            store.save(1, model).result(timeout=60)
+            store.restore(1, like=model)
+    """
+    command = [sys.executable, "-c", program, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_another_width_is_a_mismatch_at_every_path(store):

@@ -42,10 +42,11 @@ _GRAPHS: tuple[type, ...] = tuple(
     if hasattr(nnx, name)
 )
 
-# Older versions split modules into objects of another type.
+# Older versions split modules into objects of another type; newer ones warn
+# where they are asked for it.
 _VARIABLES: tuple[type, ...] = (
     nnx.Variable,
-    getattr(nnx, "VariableState", nnx.Variable),
+    vars(nnx).get("VariableState", nnx.Variable),
 )
 
 
