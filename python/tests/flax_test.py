@@ -122,6 +122,23 @@ def test_a_restore_leaves_the_state_that_was_its_template(store):
     assert kinds == {jax.ShapeDtypeStruct}
 
 
+class OfDicts(nnx.Module):
+    def __init__(self, value):
+        self.held = nnx.Variable({"a": jnp.full(3, value), "b": jnp.ones(2)})
+
+
+def test_a_variable_whose_value_is_a_dict_comes_back(store):
+    model = OfDicts(7.0)
+    store.save(1, {"one": model, "two": [model]}).result(timeout=60)
+    other = OfDicts(0.0)
+    restored = store.restore(1, like={"one": other, "two": [other]})
+    assert restored["one"] is restored["two"][0]
+    assert_equal(restored["one"], model)
+    single = {"one": OfDicts(0.0)}
+    restored = store.restore(1, like=single, partial=True)["one"]
+    assert_equal(restored, model)
+
+
 def test_who_makes_errors_of_warnings_gets_none(tmp_path):
     # In a process of its own: the adapter asks NNX once, when it is loaded.
     program = """if True:

@@ -70,9 +70,13 @@ def _others(state: Any) -> list[tuple[str, ...]]:
     ]
 
 
-def _key(part: Any) -> str:
+def _raw_key(part: Any) -> Any:
     names = ("key", "idx", "name")
-    return str(next(getattr(part, n) for n in names if hasattr(part, n)))
+    return next(getattr(part, n) for n in names if hasattr(part, n))
+
+
+def _key(part: Any) -> str:
+    return str(_raw_key(part))
 
 
 def is_leaf(value: Any) -> bool:
@@ -126,9 +130,7 @@ def _fill(graph: Any, template: Any, children: list[Any]) -> Any:
     now = nnx.to_pure_dict(nnx.state(graph))
     new = dict(zip(plain, children))
     values = jax.tree.map(_chosen, plain, now, new)
-    state = _copy(template)
-    nnx.replace_by_pure_dict(state, values)
-    nnx.update(graph, state)
+    nnx.update(graph, _filled(template, values))
     return graph
 
 
@@ -160,10 +162,20 @@ def _bits(value: Any) -> list[bytes]:
     return [np.asarray(s.data).tobytes() for s in value.addressable_shards]
 
 
-def _copy(state: Any) -> Any:
-    """A state whose places may be filled anew: copy.copy() gives one that has
-    them with `state`."""
-    return jax.tree.map(lambda part: part, state, is_leaf=_is_variable)
+def _filled(state: Any, values: Any) -> Any:
+    """A state like `state`, which stays as it is, of the values that stand in
+    its pure dict. nnx.replace_by_pure_dict() would change it, and knows no
+    variable whose value is a container."""
+    parts, structure = jax.tree_util.tree_flatten_with_path(
+        state, is_leaf=_is_variable
+    )
+    made = []
+    for path, part in parts:
+        value = values
+        for key in path:
+            value = value[_raw_key(key)]
+        made.append(part.replace(value) if _is_variable(part) else value)
+    return jax.tree.unflatten(structure, made)
 
 
 def _state_container(state: Any) -> Container:
@@ -171,9 +183,7 @@ def _state_container(state: Any) -> Container:
     keys = list(plain)
 
     def rebuild(children: list[Any]) -> Any:
-        made = _copy(state)
-        nnx.replace_by_pure_dict(made, dict(zip(keys, children)))
-        return made
+        return _filled(state, dict(zip(keys, children)))
 
     return Container(
         DICT,
