@@ -40,6 +40,7 @@
 #include "kv/file_system.h"
 #include "kv/files/file_system_of.h"
 #include "kv/files/status.h"
+#include "kv/process_use.h"
 #include "kv/rocks/guard.h"
 #include "kv/rocks/kept_reads.h"
 #include "kv/rocks/logger.h"
@@ -90,6 +91,7 @@ class FreshIndex {
     const std::vector<rocksdb::ColumnFamilyDescriptor> first(
         families_.begin(), families_.begin() + 3);
     rocksdb::DB* opened = nullptr;
+    const ForkHold hold;
     const rocksdb::Status status =
         rocksdb::DB::Open(options, directory_, first, &handles_, &opened);
     db_.reset(opened);
@@ -150,6 +152,7 @@ class FreshIndex {
   }
 
   absl::Status Close() {
+    const ForkHold hold;
     for (auto* handle : handles_) {
       db_->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
     }

@@ -212,6 +212,8 @@ void Instance::TellOfSecondCopy(const absl::Status& why) const {
 }
 
 absl::Status Instance::Shutdown() {
+  // It takes the lock of RocksDB's timer, which all stores of a process share.
+  const ForkHold hold;
   rocksdb::CancelAllBackgroundWork(db_, /*wait=*/true);
   return absl::OkStatus();
 }

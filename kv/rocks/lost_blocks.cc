@@ -7,6 +7,8 @@
 
 #include <map>
 
+#include "kv/process_use.h"
+
 namespace ckptree::kv {
 
 std::shared_ptr<LostBlocks> LostBlocks::Of(const std::string& directory) {
@@ -14,7 +16,8 @@ std::shared_ptr<LostBlocks> LostBlocks::Of(const std::string& directory) {
   static absl::Mutex mu(absl::kConstInit);
   static auto* const all = new std::map<Place, std::shared_ptr<LostBlocks>>();
   struct stat found;
-  if (stat(directory.c_str(), &found) != 0) {
+  // In a forked child the lock may be that of a thread of the parent.
+  if (WasForked() || stat(directory.c_str(), &found) != 0) {
     return std::make_shared<LostBlocks>();
   }
   const absl::MutexLock lock(&mu);

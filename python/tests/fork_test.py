@@ -141,13 +141,19 @@ def work():
         with ckptree.Store(path, mode="read") as store:
             store.restore("latest")
 
+def work_little():
+    while not ended:  # Closes, half of the time.
+        with ckptree.Store(path, mode="read") as store:
+            store.restore(1, like={"w1": many[1]}, partial=True)
+
 def child():
     with ckptree.Store(path, mode="read") as store:
         restored = store.restore("latest")
         good = all((restored[f"w{i}"] == i + 2).all() for i in range(400))
         return good and len(store.diff(0, 2).changes) == 400
 
-threads = [threading.Thread(target=work) for _ in range(3)]
+works = [work, work, work_little, work_little]
+threads = [threading.Thread(target=one) for one in works]
 for thread in threads:
     thread.start()
 codes = []
