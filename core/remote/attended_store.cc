@@ -235,9 +235,9 @@ RemoteAttendant::RemoteAttendant(std::shared_ptr<RemoteTrouble> trouble,
                                  std::function<bool()> cancelled)
     : trouble_(std::move(trouble)) {
   trouble_->Attend(stop_.get_token());
-  thread_ = std::jthread(
-      [this, cancelled = GuardedQuestion(std::move(cancelled))](
-          const std::stop_token& over) {
+  thread_ =
+      std::jthread([this, cancelled = GuardedQuestion(std::move(cancelled))](
+                       const std::stop_token& over) {
         absl::Notification ended;
         const std::stop_callback wake(over, [&ended] { ended.Notify(); });
         while (!ended.WaitForNotificationWithTimeout(kLook)) {

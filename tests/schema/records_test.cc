@@ -233,9 +233,9 @@ TEST(RecordsTest, ATableNamesRecordsOfAnyLength) {
   record.start.clear();
   record.shape.clear();
   record.length = static_cast<std::uint32_t>(kMaxRecordBytes);
-  EXPECT_EQ(DecodeSegmentTable(EncodeSegmentTable(table))
-                .value_or(SegmentTable()),
-            table);
+  EXPECT_EQ(
+      DecodeSegmentTable(EncodeSegmentTable(table)).value_or(SegmentTable()),
+      table);
   ++record.length;
   EXPECT_EQ(DecodeSegmentTable(EncodeSegmentTable(table)).status().code(),
             absl::StatusCode::kDataLoss);
