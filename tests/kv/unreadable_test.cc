@@ -281,7 +281,8 @@ TEST_P(UnreadableAdoptionTest, AFlushBearsOneRead) {
     EXPECT_OK(database->health());
     fired = disk_->hidden() > before;
   }
-  EXPECT_GE(nth, 5);
+  // Three reads of each, and one more where tables are put together by then.
+  EXPECT_GE(nth, 4);
   EXPECT_EQ(Put(*database, row, "end").outcome, Outcome::kCommitted);
   ASSERT_OK(database->Close());
   ASSERT_OK_AND_ASSIGN(const auto again, Open());
