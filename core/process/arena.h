@@ -3,7 +3,8 @@
 // Work for several processors at once. It is TBB's, but in a process that was
 // forked off: TBB is there as the other threads of the parent had left it, so
 // that a lock may be held by one that is gone. There the calling thread does
-// all of it.
+// all of it. A save, which no such process begins, may ask TBB for more than
+// stands here.
 
 #ifndef CKPTREE_CORE_PROCESS_ARENA_H_
 #define CKPTREE_CORE_PROCESS_ARENA_H_
@@ -44,8 +45,9 @@ class Arena {
 };
 
 // How many threads the arena has that this one works in.
-inline int ThreadsHere() {
-  return kv::WasForked() ? 1 : tbb::this_task_arena::max_concurrency();
+inline std::size_t ThreadsHere() {
+  if (kv::WasForked()) return 1;
+  return static_cast<std::size_t>(tbb::this_task_arena::max_concurrency());
 }
 
 // work(i) for each i of [begin, end), in any order.
@@ -74,7 +76,7 @@ void ForEachRange(std::size_t count, std::size_t grain, const Work& work) {
 }
 
 // Tasks of which somebody waits for all. Confined to one thread; the tasks are
-// not. What one throws, wait() throws.
+// not. What one throws, wait() throws, or run() where it calls it.
 class TaskGroup {
  public:
   TaskGroup() {

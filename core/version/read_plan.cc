@@ -499,7 +499,7 @@ void ReadPlan::NoteScattered(std::span<std::byte> destination) {
 }
 
 std::size_t ReadPlan::SmallReaders(std::uint64_t bytes, int asked) {
-  const auto processors = static_cast<std::size_t>(ThreadsHere());
+  const std::size_t processors = ThreadsHere();
   if (bytes < kWorthDiskThreads) return processors;
   return asked != 0 ? static_cast<std::size_t>(asked)
                     : std::max(processors, kReadsAtOnce);
@@ -524,7 +524,7 @@ std::vector<std::span<std::byte>> ReadPlan::Destinations(
 }
 
 std::size_t ReadPlan::DiskThreads(int asked) const {
-  const auto processors = static_cast<std::size_t>(ThreadsHere());
+  const std::size_t processors = ThreadsHere();
   const std::size_t most = SmallReaders(kWorthDiskThreads, asked);
   std::uint64_t bytes = 0;
   std::uint64_t largest = 1;

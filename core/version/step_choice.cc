@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -12,8 +13,7 @@
 
 namespace ckptree::internal {
 
-std::string KnownSteps(const std::map<std::int64_t, StepRecordPtr>& steps,
-                       std::string_view branch) {
+std::string KnownSteps(const StepsByNumber& steps, std::string_view branch) {
   const std::string owner =
       branch.empty() ? "the store" : absl::StrFormat("branch '%s'", branch);
   if (steps.empty()) return owner + " has no step yet";
@@ -23,9 +23,8 @@ std::string KnownSteps(const std::map<std::int64_t, StepRecordPtr>& steps,
                          first, steps.rbegin()->first);
 }
 
-absl::StatusOr<StepRecordPtr> LastHealthy(
-    const std::map<std::int64_t, StepRecordPtr>& steps,
-    std::string_view branch) {
+absl::StatusOr<StepRecordPtr> LastHealthy(const StepsByNumber& steps,
+                                          std::string_view branch) {
   StepRecordPtr found;
   std::size_t unknown = 0;
   for (const auto& [step, record] : steps) {
@@ -38,9 +37,8 @@ absl::StatusOr<StepRecordPtr> LastHealthy(
   return found;
 }
 
-absl::StatusOr<StepRecordPtr> BestOf(
-    const std::map<std::int64_t, StepRecordPtr>& steps,
-    const StepSelector& selector) {
+absl::StatusOr<StepRecordPtr> BestOf(const StepsByNumber& steps,
+                                     const StepSelector& selector) {
   const bool least = selector.mode == BestMode::kMin;
   if (!least && selector.mode != BestMode::kMax) {
     return absl::InvalidArgumentError(

@@ -5,8 +5,6 @@
 #ifndef CKPTREE_CORE_VERSION_STEP_CHOICE_H_
 #define CKPTREE_CORE_VERSION_STEP_CHOICE_H_
 
-#include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 
@@ -17,19 +15,16 @@
 namespace ckptree::internal {
 
 // Of what a message says that it is not there: what is.
-std::string KnownSteps(const std::map<std::int64_t, StepRecordPtr>& steps,
-                       std::string_view branch);
+std::string KnownSteps(const StepsByNumber& steps, std::string_view branch);
 
 // The last that is healthy. kNotFound: none is, or of none that is known.
-absl::StatusOr<StepRecordPtr> LastHealthy(
-    const std::map<std::int64_t, StepRecordPtr>& steps,
-    std::string_view branch);
+absl::StatusOr<StepRecordPtr> LastHealthy(const StepsByNumber& steps,
+                                          std::string_view branch);
 
 // The best by the metric that the selector names, the later of two that are as
 // good. kNotFound: no step has it as a number.
-absl::StatusOr<StepRecordPtr> BestOf(
-    const std::map<std::int64_t, StepRecordPtr>& steps,
-    const StepSelector& selector);
+absl::StatusOr<StepRecordPtr> BestOf(const StepsByNumber& steps,
+                                     const StepSelector& selector);
 
 }  // namespace ckptree::internal
 

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """States of Flax: NNX and Linen."""
 
-import subprocess
-import sys
-
 import ckptree
 import flax.linen as nn
 import jax
@@ -13,6 +10,7 @@ import optax
 import pytest
 from flax import nnx
 from flax.training.train_state import TrainState
+from program import run
 
 
 class Model(nnx.Module):
@@ -152,8 +150,7 @@ def test_who_makes_errors_of_warnings_gets_none(tmp_path):
             store.save(1, model).result(timeout=60)
             store.restore(1, like=model)
     """
-    command = [sys.executable, "-c", program, str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = run(program, tmp_path / "run")
     assert done.returncode == 0, done.stderr
 
 

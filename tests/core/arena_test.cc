@@ -2,9 +2,6 @@
 
 #include "core/process/arena.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cstddef>
 #include <thread>
@@ -12,9 +9,12 @@
 
 #include "gtest/gtest.h"
 #include "kv/process_use.h"
+#include "tests/testutil/in_child.h"
 
 namespace ckptree::internal {
 namespace {
+
+using ckptree::testing::InChild;
 
 constexpr std::size_t kCount = 1000;
 constexpr std::size_t kGrain = 7;
@@ -79,21 +79,16 @@ TEST(ArenaTest, TheCallerDoesAllInAForkedChild) {
   Arena used(4);
   Calls before;
   CallAll(&used, &before);
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(60);
+  const int status = InChild([&] {
     Arena arena(4);
     Calls calls;
     CallAll(&arena, &calls);
     // Nor is one of the parent's entered.
     CallAll(&used, &calls);
     const bool good = calls.Each(6) && !calls.elsewhere && ThreadsHere() == 1;
-    _exit(good ? 7 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 7);
+    return good ? 7 : 1;
+  });
+  EXPECT_EQ(status, 7);
 }
 
 }  // namespace

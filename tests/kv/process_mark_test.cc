@@ -4,7 +4,6 @@
 
 #include <signal.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <functional>
@@ -12,22 +11,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/testutil/in_child.h"
 
 namespace ckptree::kv {
 namespace {
 
+using ckptree::testing::InChild;
+
 // Of a child that is not told by handlers.
 pid_t RawFork() { return static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0)); }
-
-// The exit status of a child that runs `body`.
-int InChild(const std::function<pid_t()>& make,
-            const std::function<int()>& body) {
-  const pid_t child = make();
-  if (child == 0) _exit(body());
-  int status = 0;
-  if (child < 0 || waitpid(child, &status, 0) != child) return -1;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
 
 TEST(ProcessMarkTest, HoldsInTheProcessThatMadeIt) {
   const ProcessMark first;

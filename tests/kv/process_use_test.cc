@@ -2,32 +2,17 @@
 
 #include "kv/process_use.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <atomic>
-#include <functional>
 #include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/testutil/in_child.h"
 
 namespace ckptree::kv {
 namespace {
 
-constexpr unsigned kHangs = 60;  // Seconds that only a hang takes.
-
-// The exit status of a forked child that runs `body`; -1: a signal ended it.
-int InChild(const std::function<int()>& body) {
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(kHangs);
-    _exit(body());
-  }
-  int status = 0;
-  if (child < 0 || waitpid(child, &status, 0) != child) return -1;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
+using ckptree::testing::InChild;
 
 TEST(ProcessUseTest, AChildKnowsThatItWasForked) {
   NoteUse();

@@ -172,11 +172,12 @@ def describe(value: Any) -> Expected | None:
 
 def memory(value: Any) -> Any:
     tensor = value.tensor if isinstance(value, Part) else value
-    plain = type(tensor) in PLAIN and tensor.device.type != "meta"
-    if not plain or memory_of(tensor) is None:
+    if type(tensor) not in PLAIN or tensor.device.type == "meta":
         return None
-    kind = type(value), type(tensor), tensor.requires_grad
-    return (*kind, memory_of(tensor))
+    found = memory_of(tensor)
+    if found is None:
+        return None
+    return type(value), type(tensor), tensor.requires_grad, found
 
 
 def is_place(given: Any) -> bool:

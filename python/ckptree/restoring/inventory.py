@@ -35,9 +35,6 @@ class Inventory:
         found = self.listed.get(tied) or self._step.find(tied)
         return found if found.is_leaf else None
 
-    def has_ties(self) -> bool:
-        return bool(self._ties)
-
     def tied(self) -> dict[str, str]:
         """By the names of all ties, and of the leaves that they lead to: the
         name of that leaf."""

@@ -11,7 +11,6 @@ from ckptree import _rules, adapters
 
 if TYPE_CHECKING:
     from ckptree.adapters.protocol import Container, Request, Together
-    from ckptree.restoring.inventory import Inventory
 
 
 class Ties:
@@ -22,9 +21,9 @@ class Ties:
     template may have one array at every place of its shape.
     """
 
-    def __init__(self, there: Inventory) -> None:
+    def __init__(self, tied: dict[str, str]) -> None:
         # By the names that the step ties: the leaf that has their value.
-        self._values = there.tied()
+        self._values = tied
         self._first: dict[tuple[str, Any], str] = {}
         # Keeps the ids of what a container makes anew from being given twice.
         self._kept: list[Any] = []

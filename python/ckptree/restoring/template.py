@@ -77,7 +77,6 @@ def _restored(
             return made
     restoring = Like(step, selector, options)
     restoring.meter = meter
-    restoring.keep_shared()
     return restoring.run(like)
 
 
@@ -166,9 +165,10 @@ class Like(Restoring):
         self.unexpected: list[str] = []
         # Nodes of the template that are of another kind in the step.
         self.of_other_kinds: set[str] = set()
-        # What the template and the step share becomes one, where it is asked.
-        self.rules: Any = _rules
-        self.ties: Ties | None = None
+        # What the template holds twice; None: the step ties nothing.
+        self.rules = Rules()
+        tied = self.there.tied()
+        self.ties = Ties(tied) if tied else None
         # Whose arrays those of NumPy become, where a sharding is given.
         self.placing = "numpy"
         self.places: Places | None = None
@@ -180,12 +180,6 @@ class Like(Restoring):
     def where(self) -> str:
         info = self.step.info()
         return f"{info['branch']}/{info['step']}".lstrip("/")
-
-    def keep_shared(self) -> None:
-        """What is one thing in the template, and in the step, becomes one."""
-        self.rules = Rules()
-        if self.there.has_ties():
-            self.ties = Ties(self.there)
 
     def walk(self, template: Any, on_node: OnNode, on_leaf: OnLeaf) -> Any:
         return _engine.map_state(template, self.rules, on_node, on_leaf)
@@ -469,8 +463,7 @@ class Like(Restoring):
             for name, first in later.items():
                 if first in made:  # Else it would be another value.
                     made[name] = made[first]
-        if isinstance(self.rules, Rules):
-            self.rules.settle()
+        self.rules.settle()
         return made
 
     def check_any(self, asked: Mapping[str, Request]) -> None:

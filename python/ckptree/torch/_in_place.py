@@ -200,6 +200,8 @@ class InPlace(Like):
         self.device = device
         self.classes = classes
         self.slots: dict[str, Slot] = {}
+        # Its own way with these: it reads into what is there.
+        self.ties = None
         # Tensors whose memory another one has, too: by their names, its name.
         self.twins: dict[str, str] = {}
         # Whether something of the app may be of the step by now.
