@@ -101,8 +101,7 @@ void SealEnvelope(RecordKind kind, std::size_t at, std::string* out) {
   const std::string_view body =
       std::string_view(*out).substr(at + kEnvelopeBytes);
   char* const frame = out->data() + at;
-  frame[0] = 'c';
-  frame[1] = 'k';
+  kEnvelopeMagic.copy(frame, kEnvelopeMagic.size());
   frame[2] = static_cast<char>(kind);
   frame[3] = static_cast<char>(kFormatNumber);
   base::WriteBig(static_cast<std::uint32_t>(body.size()), frame + 4);
@@ -116,7 +115,7 @@ absl::StatusOr<std::string_view> OpenEnvelope(RecordKind kind,
     return Fault(kind, absl::StrFormat("%d bytes are too few for an envelope",
                                        bytes.size()));
   }
-  if (bytes[0] != 'c' || bytes[1] != 'k') {
+  if (!bytes.starts_with(kEnvelopeMagic)) {
     return Fault(kind, "the magic bytes are wrong");
   }
   const std::string_view body = bytes.substr(kEnvelopeBytes);

@@ -54,6 +54,7 @@ std::string_view Name(RecordKind kind);
 //   'c' 'k'  kind:u8  format:u8  length:u32be  checksum:u64be  body
 // The checksum is XXH3-64 of the first eight bytes and the body.
 inline constexpr std::size_t kEnvelopeBytes = 16;
+inline constexpr std::string_view kEnvelopeMagic = "ck";
 
 // Appends the envelope of `body` to `out`.
 void AppendEnvelope(RecordKind kind, std::string_view body, std::string* out);

@@ -14,11 +14,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
 #include "kv/conditional_put.h"
 #include "kv/object_store.h"
+#include "schema/envelope.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
 #include "schema/remote_record.h"
@@ -32,17 +34,27 @@ constexpr std::size_t kFirstRead = std::size_t{128} << 10;
 // An answer may be damaged on its way: then the second one is whole.
 constexpr int kMostReads = 2;
 
+// What an error shows of an object that is something else.
+constexpr std::size_t kMostShown = 24;
+
+std::string Beginning(std::string_view bytes) {
+  const std::string_view shown = bytes.substr(0, kMostShown);
+  return absl::CHexEscape({shown.data(), shown.size()});
+}
+
 std::string Under(std::string_view uuid) {
   return uuid.empty() ? "" : HexOf(uuid) + "/";
 }
 
 // Of GetObject() by `decode`; what does not decode is read once more, and is
-// then the error that `say` makes of it.
+// then the error that `say` makes of the reason and the bytes.
 template <typename Record>
 absl::StatusOr<std::optional<Record>> GetDecoded(
     kv::ObjectStore& store, const std::string& name, std::size_t most,
     absl::StatusOr<Record> (*decode)(std::string_view bytes),
-    absl::FunctionRef<absl::Status(const absl::Status& why)> say,
+    absl::FunctionRef<absl::Status(const absl::Status& why,
+                                   std::string_view bytes)>
+        say,
     const kv::Call& call) {
   absl::Status damaged;
   for (int reads = 1;; ++reads) {
@@ -58,7 +70,9 @@ absl::StatusOr<std::optional<Record>> GetDecoded(
       return *std::move(found);
     }
     damaged = found.status();
-    if (reads == kMostReads || !absl::IsDataLoss(damaged)) return say(damaged);
+    if (reads == kMostReads || !absl::IsDataLoss(damaged)) {
+      return say(damaged, *bytes);
+    }
   }
 }
 
@@ -236,16 +250,26 @@ absl::Status ForEachObject(
 
 absl::StatusOr<std::optional<schema::RemoteStore>> FindRemoteStore(
     kv::ObjectStore& store, const kv::Call& call) {
-  const auto say = [&store](const absl::Status& why) {
+  const auto say = [&store](const absl::Status& why, std::string_view bytes) {
+    std::string what;
+    if (!bytes.starts_with(schema::kEnvelopeMagic)) {
+      what = absl::StrFormat(
+          "it begins with \"%s\", as none of ckptree does. Is that the object "
+          "store, or does a proxy or a login page answer for it?",
+          Beginning(bytes));
+    } else {
+      what = absl::StrFormat("%s.", why.message());
+    }
+    if (absl::IsDataLoss(why)) {
+      absl::StrAppend(&what,
+                      " Put the object back from a version or a copy of it; "
+                      "where there is none delete it: the directory that "
+                      "shipped there, or an open with this remote that has "
+                      "take_over set, puts it back");
+    }
     return absl::Status(
-        why.code(),
-        absl::StrFormat("%s: the object '%s': %s%s", store.address(),
-                        kRemoteStoreName, why.message(),
-                        absl::IsDataLoss(why)
-                            ? ". Delete it: the directory that shipped there, "
-                              "or an open with this remote that has take_over "
-                              "set, puts it back"
-                            : ""));
+        why.code(), absl::StrFormat("%s: the object '%s': %s", store.address(),
+                                    kRemoteStoreName, what));
   };
   return GetDecoded<schema::RemoteStore>(store, kRemoteStoreName, kFirstRead,
                                          schema::DecodeRemoteStore, say, call);
@@ -255,7 +279,7 @@ absl::StatusOr<std::optional<schema::RemoteCommit>> GetRemoteCommit(
     kv::ObjectStore& store, std::string_view uuid, std::uint64_t ordinal,
     const kv::Call& call) {
   const std::string name = RemoteCommitName(uuid, ordinal);
-  const auto say = [&](const absl::Status& why) {
+  const auto say = [&](const absl::Status& why, std::string_view /*bytes*/) {
     return absl::Status(
         why.code(), absl::StrFormat("commit %d in %s (%s): %s%s%s", ordinal,
                                     store.address(), name, why.message(),

@@ -3,8 +3,10 @@
 // One flipped bit in one answer: what is there is whole, and nobody is told to
 // delete it. It is read once more, and the log has a word of it.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <set>
 #include <span>
@@ -127,7 +129,8 @@ TEST_F(DamagedAnswerTest, IsReadOnceMore) {
 TEST_F(DamagedAnswerTest, WhatIsDamagedEachTimeIsToldWithAdvice) {
   Damage("store", /*each=*/true);
   EXPECT_THAT(OpenByAddress(),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("Delete it")));
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("where there is none delete it")));
   // Those that an open reads of a directory that has shipped them.
   int told = 0;
   for (const std::string& name : Reads([this] { return OpenDirectory(); })) {
@@ -141,6 +144,22 @@ TEST_F(DamagedAnswerTest, WhatIsDamagedEachTimeIsToldWithAdvice) {
                                         HasSubstr("Put it back from a copy"))));
   }
   EXPECT_GT(told, 0);
+}
+
+TEST_F(DamagedAnswerTest, APageInThePlaceOfTheNameIsShown) {
+  constexpr std::string_view kPage = "<!doctype html><p>Log in first, please.";
+  int answered = 0;
+  count_.SetReadHook([&](const std::string& name, std::span<std::byte> bytes) {
+    if (name != "store") return;
+    const std::size_t most = std::min(kPage.size(), bytes.size());
+    std::memcpy(bytes.data(), kPage.data(), most);
+    ++answered;
+  });
+  EXPECT_THAT(OpenByAddress(),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       AllOf(HasSubstr("\"<!doctype html><p>Log in\""),
+                             HasSubstr("a login page"))));
+  EXPECT_EQ(answered, 2);
 }
 
 }  // namespace

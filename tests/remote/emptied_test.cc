@@ -231,7 +231,7 @@ TEST_F(EmptiedTest, ADamagedNameSaysHowItComesBack) {
         Open("u1", "run"), Open("new", "run", /*take_over=*/true)}) {
     EXPECT_TRUE(absl::IsDataLoss(status)) << status;
     EXPECT_THAT(std::string(status.message()),
-                AllOf(HasSubstr("'store'"), HasSubstr("Delete it")));
+                AllOf(HasSubstr("'store'"), HasSubstr("delete it")));
   }
   EXPECT_FALSE(fs::exists(Disk("new")));
   // What the error says to do.
