@@ -142,6 +142,12 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
       return absl::InvalidArgumentError(
           absl::StrFormat("step %d: steps are not negative", step));
     }
+    if (options.tagged && !options.overwrite) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "step %d: `tagged` says that a tagged step may be overwritten, and "
+          "`overwrite` is not set",
+          step));
+    }
     // Nanoseconds in 64 bits tell these years whole.
     if (options.time.has_value() &&
         (*options.time <

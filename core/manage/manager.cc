@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "core/engine/engine.h"
+#include "core/engine/step_builder.h"
 #include "core/engine/store_engine.h"
 #include "core/manage/manager_impl.h"
 #include "core/process/engine_thread.h"
@@ -413,11 +414,21 @@ absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
 }
 
 absl::Status CheckpointManager::EndSave(StepBuilder builder) {
+  CKPTREE_RETURN_IF_ERROR(impl_->CheckOfStore(*builder.impl().engine));
   return impl_->EndSave(std::move(builder), /*waits=*/true);
 }
 
 absl::Status CheckpointManager::SubmitSave(StepBuilder builder) {
+  CKPTREE_RETURN_IF_ERROR(impl_->CheckOfStore(*builder.impl().engine));
   return impl_->EndSave(std::move(builder), /*waits=*/false);
+}
+
+absl::Status CheckpointManager::Impl::CheckOfStore(
+    const internal::Engine& builders) const {
+  if (&builders == &engine()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "the step was begun in %s, and this manager saves to %s",
+      builders.directory(), engine().directory()));
 }
 
 absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder, bool waits) {

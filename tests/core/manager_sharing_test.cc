@@ -24,6 +24,7 @@
 namespace ckptree::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -204,6 +205,24 @@ TEST_F(ManagerSharingTest, FailuresAreToldToWhoSaved) {
   EXPECT_OK(first.CheckForErrors());
   EXPECT_TRUE(SaveBy(first, 3));
   EXPECT_THAT(StepsOf(first), ElementsAre(2, 3));
+}
+
+TEST_F(ManagerSharingTest, ABuilderOfAnotherStoreIsRefused) {
+  CheckpointManager manager = Over();
+  StoreOptions options = Quiet().store;
+  options.create_if_missing = true;
+  Store other = Store::Open(path() + "-other", options).value();
+  const auto is_refused = [&](const absl::Status& status) {
+    EXPECT_THAT(status, StatusIs(Code::kInvalidArgument,
+                                 AllOf(HasSubstr(path() + "-other,"),
+                                       HasSubstr(path()))));
+  };
+  is_refused(manager.EndSave(other.Begin(1)));
+  is_refused(manager.SubmitSave(other.Begin(2)));
+  EXPECT_OK(other.Flush(kLong));
+  EXPECT_THAT(other.StepNumbers().value(), IsEmpty());
+  EXPECT_TRUE(SaveBy(manager, 3));
+  EXPECT_THAT(StepsOf(manager), ElementsAre(3));
 }
 
 TEST_F(ManagerSharingTest, EachSavesByItsOwnPolicy) {

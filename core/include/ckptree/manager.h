@@ -214,6 +214,8 @@ class CKPTREE_EXPORT CheckpointManager {
   // The same in two halves. Nothing: not to be saved.
   absl::StatusOr<std::optional<StepBuilder>> BeginSave(
       std::int64_t step, const SaveArguments& arguments = {});
+  // Of a builder that BeginSave() returned; kInvalidArgument, and nothing is
+  // saved, where it is of another store.
   absl::Status EndSave(StepBuilder builder);
   // As EndSave(), and no array may be changed before LastSave().WaitStaged().
   absl::Status SubmitSave(StepBuilder builder);

@@ -124,6 +124,7 @@ struct SaveOptions {
   // pinned or tagged. Without this, a step that exists is kAlreadyExists.
   bool overwrite = false;
   // With `overwrite`: also a tagged one, whose tags go in the same commit.
+  // kInvalidArgument without it.
   bool tagged = false;
   // Save the step although the policy of the branch would remove it at once.
   // Without this, such a step is kFailedPrecondition: it can only be one below
@@ -240,6 +241,7 @@ class CKPTREE_EXPORT StepBuilder {
   [[nodiscard]] SaveHandle Submit();
 
  private:
+  friend class CheckpointManager;
   friend class Store;
   friend struct internal::RankPeer;
   friend struct internal::StepOriginPeer;
