@@ -426,9 +426,9 @@ absl::Status CheckpointManager::SubmitSave(StepBuilder builder) {
 absl::Status CheckpointManager::Impl::CheckOfStore(
     const internal::Engine& builders) const {
   if (&builders == &engine()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "the step was begun in %s, and this manager saves to %s",
-      builders.directory(), engine().directory()));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("the step was begun in %s, and this manager saves to %s",
+                      builders.directory(), engine().directory()));
 }
 
 absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder, bool waits) {

@@ -66,13 +66,47 @@ def test_modules_without_values_share_a_module(tmp_path: Path) -> None:
     check_nets(made, state)
 
 
-def test_one_module_at_two_places(tmp_path: Path) -> None:
+def test_one_template_for_a_model_and_its_average(tmp_path: Path) -> None:
+    """Which are equal at first, and trained apart."""
     model = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
-    like = nnx.Linear(2, 2, rngs=nnx.Rngs(1))
-    with saved(tmp_path, {"a": model, "b": [model]}) as store:
-        made = store.restore(1, like={"a": like, "b": [like]})
-    assert made["a"] is made["b"][0] and made["a"] is not like
-    assert same(made["a"].kernel, model.kernel)
+    state = {"model": model, "average": [nnx.clone(model)]}
+    shapes = nnx.eval_shape(lambda: nnx.Linear(2, 2, rngs=nnx.Rngs(1)))
+    with saved(tmp_path, state) as store:
+        state["average"][0].kernel[...] = jnp.ones((2, 2))
+        store.save(2, state).result()
+        for like in (shapes, nnx.Linear(2, 2, rngs=nnx.Rngs(1))):
+            for step in (1, 2):
+                made = store.restore(
+                    step, like={"model": like, "average": [like]}
+                )
+                new, average = made["model"], made["average"][0]
+                assert new is not like and average is not like
+                assert new is not average
+                assert new.kernel is not average.kernel
+                assert same(new.kernel, model.kernel)
+                assert same(average.bias, model.bias)
+                kernel = model.kernel if step == 1 else jnp.ones((2, 2))
+                assert same(average.kernel, kernel)
+
+
+def test_one_template_for_modules_that_share_and_their_averages(
+    tmp_path: Path,
+) -> None:
+    state = {**nets(0), "target": nets(5)}
+    like = nets(10)
+    with saved(tmp_path, state) as store:
+        made = store.restore(1, like={**like, "target": dict(like)})
+        alone = store.restore(
+            1, like={**like, "target": {"actor": like["actor"]}}, partial=True
+        )
+    check_nets(made, state)
+    check_nets(made["target"], state["target"])
+    assert made["actor"].encoder is not made["target"]["actor"].encoder
+    check_nets(alone, state)
+    target = alone["target"]["actor"]
+    assert target.encoder is not alone["actor"].encoder
+    kernel = state["target"]["actor"].encoder.kernel
+    assert same(target.encoder.kernel, kernel)
 
 
 def test_modules_that_share_nothing(tmp_path: Path) -> None:

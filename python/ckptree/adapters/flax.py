@@ -102,14 +102,14 @@ class _Several(nnx.Module):  # type: ignore[misc]
 
 
 def _together(
-    graphs: Sequence[Any], twice: bool
+    graphs: Sequence[Any],
 ) -> list[Callable[[list[Any]], Any]] | None:
     """As protocol.Together: of copies that share what the graphs do."""
     several = _Several()
     for i, graph in enumerate(graphs):
         setattr(several, f"g{i}", graph)
     whole, state = nnx.split(several)
-    if not twice and _count(state) == sum(_count(nnx.state(g)) for g in graphs):
+    if _count(state) == sum(_count(nnx.state(g)) for g in graphs):
         return None
     # Of variables of its own: merging takes those that it is given.
     made = nnx.merge(whole, jax.tree.map(lambda value: value, state))

@@ -40,10 +40,10 @@ ANY_SIZE = -1
 
 
 # Of several containers: how each is made again, as `rebuild` does, so that what
-# two of them hold is one object in the new ones. `twice`: one of them is in the
-# state more than once. None: they hold nothing in common.
+# two of them hold is one object in the new ones. None: they hold nothing in
+# common.
 Together = Callable[
-    [Sequence[Any], bool], "Sequence[Callable[[list[Any]], Any]] | None"
+    [Sequence[Any]], "Sequence[Callable[[list[Any]], Any]] | None"
 ]
 
 

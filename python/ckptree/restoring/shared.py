@@ -5,6 +5,7 @@ hold."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from ckptree import _rules, adapters
@@ -57,17 +58,23 @@ class Ties:
 
 
 class Rules:
-    """The rules of one restore, which walks its template twice: of containers
-    that may hold one object, it makes the new ones together.
+    """The rules of one restore, which walks its template twice, in one order:
+    of containers that may hold one object, it makes the new ones together.
+
+    One that the template has twice becomes two: an abstract model stands for
+    the model and for its average, which are trained apart. What these two
+    share with others, the first of them shares with the first of these.
 
     Confined to one thread.
     """
 
     def __init__(self) -> None:
-        # By id: what was met, and how often.
-        self._met: dict[int, tuple[Any, Together]] = {}
-        self._times = 0
-        self._rebuilds: dict[int, Callable[[list[Any]], Any]] = {}
+        # Of each place of a container how its values are made, by the id of
+        # the container, from the last to the first.
+        self._rebuilds: dict[int, list[Callable[[list[Any]], Any]]] = {}
+        # Those that were met once, twice, ...: no two of a set are the same.
+        self._met: list[dict[int, tuple[Any, Together]]] = []
+        self._times: Counter[int] = Counter()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_rules, name)
@@ -77,18 +84,21 @@ class Rules:
         found = _rules.container(value)
         if not found or found.together is None:
             return found
-        rebuild = self._rebuilds.get(id(value))
-        if rebuild is not None:
-            return found._replace(rebuild=rebuild)
-        self._met[id(value)] = value, found.together
-        self._times += 1
+        rebuilds = self._rebuilds.get(id(value))
+        if rebuilds:
+            return found._replace(rebuild=rebuilds.pop())
+        times = self._times[id(value)]
+        self._times[id(value)] += 1
+        if times == len(self._met):
+            self._met.append({})
+        self._met[times][id(value)] = value, found.together
         return found
 
     def settle(self) -> None:
         """Behind the first walk."""
-        if self._times < 2:
-            return
-        for together in dict.fromkeys(t for _, t in self._met.values()):
-            values = [v for v, t in self._met.values() if t is together]
-            made = together(values, self._times > len(self._met))
-            self._rebuilds.update(zip(map(id, values), made or ()))
+        for met in reversed(self._met):
+            for together in dict.fromkeys(t for _, t in met.values()):
+                values = [v for v, t in met.values() if t is together]
+                made = together(values) if len(values) > 1 else None
+                for value, rebuild in zip(values, made or ()):
+                    self._rebuilds.setdefault(id(value), []).append(rebuild)
