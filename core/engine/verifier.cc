@@ -534,8 +534,6 @@ class Verifier {
 
 }  // namespace
 
-namespace {
-
 absl::StatusOr<VerifyReport> VerifyOnce(Engine* engine,
                                         const VerifyOptions& options) {
   // What is here of a store that is read by its address says nothing of what is
@@ -547,53 +545,6 @@ absl::StatusOr<VerifyReport> VerifyOnce(Engine* engine,
   absl::StatusOr<VerifyReport> report = absl::UnknownError("");
   // Removed versions are checked too: none may be freed until then.
   engine->RunPaused([&] { report = Verifier(engine, options).Run(); });
-  return report;
-}
-
-// What a verification found, or how it ended; nothing where all is well.
-std::vector<std::string> Said(const absl::StatusOr<VerifyReport>& report) {
-  std::vector<std::string> said;
-  if (!report.ok()) {
-    said.push_back(report.status().ToString());
-    return said;
-  }
-  for (const Finding& finding : report->findings) {
-    if (finding.severity != Finding::Severity::kWarning) {
-      said.push_back(finding.what);
-    }
-  }
-  return said;
-}
-
-}  // namespace
-
-absl::StatusOr<VerifyReport> Verify(Engine* engine,
-                                    const VerifyOptions& options) {
-  if (engine->database().following()) {
-    CKPTREE_RETURN_IF_ERROR(engine->Refresh());
-  }
-  if (!engine->address().empty()) {
-    // What is wrong with the commits there is found by the check.
-    const absl::Status refreshed = engine->Refresh();
-    if (!absl::IsDataLoss(refreshed)) CKPTREE_RETURN_IF_ERROR(refreshed);
-  }
-  absl::StatusOr<VerifyReport> report = VerifyOnce(engine, options);
-  if (engine->writer() != nullptr) return report;
-  // A writer in another process may have come or gone since, and taken
-  // files away: damage is what is found twice in a row.
-  constexpr int kMostLooks = 8;
-  for (int look = 1; look < kMostLooks && !absl::IsCancelled(report.status());
-       ++look) {
-    const std::vector<std::string> said = Said(report);
-    if (said.empty() || OutOfReach(report.status()).has_value() ||
-        !engine->Refresh().ok()) {
-      break;
-    }
-    absl::StatusOr<VerifyReport> again = VerifyOnce(engine, options);
-    const bool same = Said(again) == said;
-    report = std::move(again);
-    if (same) break;
-  }
   return report;
 }
 

@@ -13,6 +13,11 @@ namespace ckptree::internal {
 class Engine;
 
 // See VerifyOptions. Reads only.
+absl::StatusOr<VerifyReport> VerifyOnce(Engine* engine,
+                                        const VerifyOptions& options);
+// The same, and of a store that this engine does not write to as often as what
+// is wrong is another thing than before: a writer in another process commits,
+// and takes files away. What was found once alone is a warning.
 absl::StatusOr<VerifyReport> Verify(Engine* engine,
                                     const VerifyOptions& options);
 
