@@ -43,6 +43,9 @@ constexpr char kFetched[] = "fetched";  // In staging.
 // Without an index all commits are read; each has a deadline, too.
 constexpr absl::Duration kChainTime = absl::Minutes(30);
 
+// From now on: segments are fetched between two of them, however long.
+kv::Call ChainCall() { return kv::Call::Within(kChainTime); }
+
 // Confined to one thread.
 class Mirror {
  public:
@@ -53,7 +56,6 @@ class Mirror {
         directory_(directory),
         options_(options),
         fetches_(fetches),
-        call_(kv::Call::Within(kChainTime)),
         chain_(&store, uuid_),
         rows_(uuid, /*keeps_rows=*/false) {
     options_.on_commit = nullptr;
@@ -68,11 +70,11 @@ class Mirror {
   absl::Status Make(ChainPoint* point) {
     CKPTREE_RETURN_IF_ERROR(Clear());
     const auto take = [&](const RemoteRow& row) { return Take(row); };
-    CKPTREE_RETURN_IF_ERROR(
-        rows_.Read(&chain_, store_, call_, take, [&] { return Clear(); }));
+    CKPTREE_RETURN_IF_ERROR(rows_.Read(&chain_, store_, ChainCall(), take,
+                                       [&] { return Clear(); }));
     if (database_ == nullptr) {
       if (chain_.ordinal() == 0) {
-        CKPTREE_RETURN_IF_ERROR(CheckNoOther(store_, uuid_, call_));
+        CKPTREE_RETURN_IF_ERROR(CheckNoOther(store_, uuid_, ChainCall()));
       }
       return absl::NotFoundError(
           absl::StrFormat("nothing was shipped to %s yet", store_.address()));
@@ -96,10 +98,10 @@ class Mirror {
                            }));
     CKPTREE_RETURN_IF_ERROR(KnowSegments(segments));
     CKPTREE_RETURN_IF_ERROR(
-        chain_.GoOnFrom(point->ordinal, point->hash, call_));
+        chain_.GoOnFrom(point->ordinal, point->hash, ChainCall()));
     holds_rows_ = true;
     CKPTREE_RETURN_IF_ERROR(
-        rows_.ReadOn(&chain_, store_, call_,
+        rows_.ReadOn(&chain_, store_, ChainCall(),
                      [&](const RemoteRow& one) { return Take(one); }));
     const ChainPoint end{chain_.ordinal(), chain_.hash()};
     CKPTREE_RETURN_IF_ERROR(keep(rows_.index().segments(), end));
@@ -235,7 +237,7 @@ class Mirror {
       if (absl::IsDataLoss(there)) {
         // Its row may have gone since: then it did, too.
         CKPTREE_RETURN_IF_ERROR(
-            rows_.ReadOn(&chain_, store_, call_,
+            rows_.ReadOn(&chain_, store_, ChainCall(),
                          [&](const RemoteRow& row) { return Take(row); }));
         CKPTREE_RETURN_IF_ERROR(Write());
         std::error_code error;
@@ -261,7 +263,6 @@ class Mirror {
   const std::string directory_;
   kv::Options options_;
   const bool fetches_;  // Segments, too.
-  const kv::Call call_;
   RemoteChain chain_;
   ChainRows rows_;
   bool holds_rows_ = false;        // Until all of an update are there.

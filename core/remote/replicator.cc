@@ -263,11 +263,10 @@ absl::Status Replicator::Announce(RemoteCommit* ship) {
 }
 
 absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
-  const kv::Call call = kv::Call::Within(kRequestTime, stop);
   absl::Status status;
   if (asked_.has_value()) {
     // Rule 4: nothing else is asked for before.
-    status = chain_->Settle(call);
+    status = chain_->Settle(kv::Call::Within(kRequestTime, stop));
   } else {
     absl::StatusOr<Round> round = Collect();
     if (!round.ok()) return DamagedHere(round.status());
@@ -283,7 +282,11 @@ absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
     asked_->commit = commit;
     asked_->commit.rows.clear();
     if (status.ok()) status = Announce(&commit);
-    if (status.ok()) status = chain_->Append(std::move(commit), call);
+    // From now on: what was uploaded had times of its own.
+    if (status.ok()) {
+      status = chain_->Append(std::move(commit),
+                              kv::Call::Within(kRequestTime, stop));
+    }
   }
   if (status.ok()) {
     NotedShips& noted = note_.ShipsTo(address());
@@ -326,16 +329,39 @@ absl::Status Replicator::CheckIsStillThere(const kv::Call& call) {
   CKPTREE_ASSIGN_OR_RETURN(
       const std::optional<kv::ObjectInfo> there,
       store_->Head(RemoteCommitName(uuid_, ordinal), call));
-  looked_at_ = chain_->ordinal();
-  if (there.has_value()) return absl::OkStatus();
+  if (there.has_value()) {
+    looked_at_ = chain_->ordinal();
+    return absl::OkStatus();
+  }
+  // What stands before the store may say so, too, while that is away: it gives
+  // no list of what is there.
+  const std::string name = RemoteCommitName(uuid_, ordinal);
+  CKPTREE_ASSIGN_OR_RETURN(
+      const kv::ObjectPage behind,
+      store_->List(name.substr(0, name.rfind('/') + 1),
+                   RemoteCommitName(uuid_, ordinal - 1), call));
+  if (!behind.objects.empty() && behind.objects.front().name == name) {
+    return absl::UnavailableError(absl::StrFormat(
+        "%s is in a list of %s, which said that it is not there", name,
+        store_->address()));
+  }
   gone_ = true;
+  const std::string rest =
+      database_->any_far()
+          ? absl::StrFormat(
+                "%s lacks what was let go of (local_keep): put the objects "
+                "back from versions or a copy of them, and open it again",
+                directory_)
+          : absl::StrFormat(
+                "%s has all of it. End this process, delete what is left at "
+                "that address, and open the directory again with take_over "
+                "set: all is shipped anew",
+                directory_);
   return absl::DataLossError(absl::StrFormat(
       "commit %d, which this process had put there, is gone from %s: somebody "
       "deleted the objects of this store, or put older ones back. Nothing more "
-      "is shipped there; %s has all of it. End this process, delete what is "
-      "left at that address, and open the directory again with take_over set: "
-      "all is shipped anew",
-      ordinal, store_->address(), directory_));
+      "is shipped there; %s",
+      ordinal, store_->address(), rest));
 }
 
 absl::Status Replicator::WriteIndex(bool any, const std::stop_token& stop) {

@@ -180,7 +180,7 @@ class Replicator {
   bool IsLostHereToo(const absl::Status& why, const std::string& key) const;
   absl::Status Upload(const Round& round, const std::stop_token& stop,
                       schema::RemoteCommit* commit);
-  std::optional<schema::RemoteSegment> UploadedByARank(
+  std::optional<schema::RemoteSegment> UploadedBefore(
       const std::string& row_key) const;
   void Shipped(std::uint64_t to);
   absl::Status WaitFor(std::uint64_t wanted, absl::Duration timeout);
@@ -242,7 +242,8 @@ class Replicator {
   mutable absl::Mutex mu_;
   std::set<RowName> changed_ ABSL_GUARDED_BY(mu_);  // Since the last round.
   std::map<std::uint64_t, std::uint64_t> ordinal_of_ ABSL_GUARDED_BY(mu_);
-  // By ranks, and in no commit that is known to be in the chain.
+  // By ranks and rounds before, and in no commit that is known to be in the
+  // chain.
   std::map<std::string, schema::RemoteSegment> uploaded_ ABSL_GUARDED_BY(mu_);
   std::uint64_t noted_ ABSL_GUARDED_BY(mu_) = 0;  // Ordinals.
   std::uint64_t shipped_ ABSL_GUARDED_BY(mu_) = 0;

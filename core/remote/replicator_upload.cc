@@ -64,7 +64,7 @@ void Replicator::NoteUploaded(const std::string& row_key,
 }
 
 // What is lost there since is uploaded from here.
-std::optional<schema::RemoteSegment> Replicator::UploadedByARank(
+std::optional<schema::RemoteSegment> Replicator::UploadedBefore(
     const std::string& row_key) const {
   if (lost_.contains(row_key)) return std::nullopt;
   const absl::MutexLock lock(&mu_);
@@ -89,7 +89,7 @@ absl::Status Replicator::Upload(const Round& round, const std::stop_token& stop,
     std::atomic<bool> failed = false;
     RunOnDiskThreads(std::min(kUploadsAtOnce, count), [&] {
       for (std::size_t i = next++; i < count && !failed; i = next++) {
-        if (auto there = UploadedByARank(key_of(i))) {
+        if (auto there = UploadedBefore(key_of(i))) {
           uploaded[i] = *std::move(there);
           continue;
         }
@@ -104,8 +104,10 @@ absl::Status Replicator::Upload(const Round& round, const std::stop_token& stop,
                                round.segments[i], chain_->era(), uuid_, *store_,
                                stop);
         });
-        if (!uploaded[i].ok() &&
-            !IsLostHereToo(uploaded[i].status(), key_of(i))) {
+        if (uploaded[i].ok()) {
+          // Also where the others, or the commit, are not done now.
+          NoteUploaded(key_of(i), *uploaded[i]);
+        } else if (!IsLostHereToo(uploaded[i].status(), key_of(i))) {
           failed = true;
         }
       }

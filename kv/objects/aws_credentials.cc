@@ -88,22 +88,37 @@ std::optional<AwsKeys> ParseKeys(const std::string& text) {
   return keys;
 }
 
-// Each file has secrets, whatever is looked for in it.
-Secret ProfileValue(const std::string& name) {
-  const std::string profile = Profile();
-  const auto look = [&name](const std::string& path,
-                            const std::string& section) {
-    const Secret file = ReadSecretFile(path);
+// The shared files, as they are at one moment: keys that are changed there are
+// not to be mixed with those before. Each has secrets, whatever is looked for.
+class SharedFiles {
+ public:
+  // Of the profile; null where there is none.
+  Secret Value(std::string_view name) const {
+    Secret value = ValueIn(credentials_, profile_, name);
+    if (value != nullptr) return value;
+    return ValueIn(
+        config_,
+        profile_ == "default" ? profile_ : absl::StrCat("profile ", profile_),
+        name);
+  }
+  std::string Text(std::string_view name) const {
+    const Secret value = Value(name);
+    return value == nullptr ? "" : std::string(value->view());
+  }
+
+ private:
+  static Secret ValueIn(const Secret& file, std::string_view section,
+                        std::string_view name) {
     return file == nullptr ? nullptr
                            : SecretOf(IniValue(file->view(), section, name));
-  };
-  Secret value =
-      look(SharedFile("AWS_SHARED_CREDENTIALS_FILE", "credentials"), profile);
-  if (value != nullptr) return value;
-  return look(
-      SharedFile("AWS_CONFIG_FILE", "config"),
-      profile == "default" ? profile : absl::StrCat("profile ", profile));
-}
+  }
+
+  const std::string profile_ = Profile();
+  const Secret credentials_ =
+      ReadSecretFile(SharedFile("AWS_SHARED_CREDENTIALS_FILE", "credentials"));
+  const Secret config_ =
+      ReadSecretFile(SharedFile("AWS_CONFIG_FILE", "config"));
+};
 
 // The variable's own memory is that of the environment.
 Secret EnvironmentSecret(const char* name) {
@@ -119,8 +134,7 @@ Call Briefly(const Call& call) {
 }  // namespace
 
 std::string AwsProfileValue(const std::string& name) {
-  const Secret value = ProfileValue(name);
-  return value == nullptr ? "" : std::string(value->view());
+  return SharedFiles().Text(name);
 }
 
 absl::StatusOr<std::optional<AwsKeys>> AwsCredentials::FromContainer(
@@ -199,9 +213,9 @@ absl::StatusOr<AwsKeys> AwsCredentials::Find(const Call& call) {
                EnvironmentSecret("AWS_SECRET_ACCESS_KEY"),
                EnvironmentText("AWS_SESSION_TOKEN")};
   if (keys.whole()) return keys;
-  keys = {AwsProfileValue("aws_access_key_id"),
-          ProfileValue("aws_secret_access_key"),
-          AwsProfileValue("aws_session_token")};
+  const SharedFiles files;
+  keys = {files.Text("aws_access_key_id"), files.Value("aws_secret_access_key"),
+          files.Text("aws_session_token")};
   if (keys.whole()) return keys;
   CKPTREE_ASSIGN_OR_RETURN(std::optional<AwsKeys> found, FromContainer(call));
   if (!found.has_value()) {

@@ -30,6 +30,11 @@ struct AwsKeys {
   absl::Time expires = absl::InfiniteFuture();
 
   bool whole() const { return !key.empty() && secret != nullptr; }
+  // REQUIRES: both are whole.
+  bool IsSameAs(const AwsKeys& other) const {
+    return key == other.key && secret->view() == other.secret->view() &&
+           token == other.token;
+  }
 };
 
 // The value of `name` in the profile (AWS_PROFILE, else "default") of the

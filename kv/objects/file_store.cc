@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -81,7 +82,10 @@ absl::Status MakeIn(const std::string& path) {
   if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) {
     return ErrnoStatus(errno, absl::StrCat("making ", path));
   }
-  return SyncFolder(ParentOf(path));
+  absl::Status synced = SyncFolder(ParentOf(path));
+  // Else the next one finds it there, and does not sync it.
+  if (!synced.ok()) rmdir(path.c_str());
+  return synced;
 }
 
 // A folder that is not there is made by the first write, in the one above it.
@@ -210,14 +214,19 @@ class FileStore : public ObjectStore {
     const bool made =
         linked || (stat(scratch.c_str(), &file) == 0 && file.st_nlink > 1);
     unlink(scratch.c_str());
-    if (!made && error == EEXIST) {
-      return PutAnswer{PutOutcome::kExists, absl::OkStatus()};
+    if (!made && error != EEXIST) {
+      return ErrnoStatus(error, absl::StrCat("creating ", path));
     }
-    if (!made) return ErrnoStatus(error, absl::StrCat("creating ", path));
+    // One that exists may be that of a try whose sync failed.
     if (absl::Status synced = SyncFolder(ParentOf(path)); !synced.ok()) {
+      const absl::MutexLock lock(&mu_);
+      unsynced_.insert(path);
       return PutAnswer{PutOutcome::kUnknown, std::move(synced)};
     }
-    return PutAnswer{PutOutcome::kCreated, absl::OkStatus()};
+    const absl::MutexLock lock(&mu_);
+    unsynced_.erase(path);
+    return PutAnswer{made ? PutOutcome::kCreated : PutOutcome::kExists,
+                     absl::OkStatus()};
   }
 
   absl::Status Put(const std::string& name, const ObjectSource& source,
@@ -264,6 +273,7 @@ class FileStore : public ObjectStore {
     CKPTREE_RETURN_IF_ERROR(folder_.Check());
     const std::string path = PathOf(name);
     CKPTREE_RETURN_IF_ERROR(CheckCall(call, absl::StrCat("asking of ", path)));
+    CKPTREE_RETURN_IF_ERROR(SyncName(path));
     struct stat file;
     if (stat(path.c_str(), &file) != 0) {
       if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
@@ -337,6 +347,19 @@ class FileStore : public ObjectStore {
   }
 
  private:
+  // Of one that this process put there, and that may be gone after a crash:
+  // nobody is told that it is there before.
+  absl::Status SyncName(const std::string& path) {
+    {
+      const absl::MutexLock lock(&mu_);
+      if (!unsynced_.contains(path)) return absl::OkStatus();
+    }
+    CKPTREE_RETURN_IF_ERROR(SyncFolder(ParentOf(path)));
+    const absl::MutexLock lock(&mu_);
+    unsynced_.erase(path);
+    return absl::OkStatus();
+  }
+
   std::string PathOf(const std::string& name) const {
     return absl::StrCat(folder_.path(), "/", name);
   }
@@ -421,6 +444,8 @@ class FileStore : public ObjectStore {
 
   const std::string address_;
   SharedFolder folder_;
+  absl::Mutex mu_;
+  std::set<std::string> unsynced_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -28,6 +29,8 @@ namespace ckptree::kv {
 namespace {
 
 constexpr absl::Duration kMaxPause = absl::Minutes(1);
+// Of an answer that is none of S3.
+constexpr std::size_t kMostShown = 24;
 
 // A code of an error is a word of letters; nothing else of an answer is shown:
 // some servers quote the request there, and what signed it.
@@ -119,6 +122,15 @@ S3Verdict JudgeS3(const HttpAnswer& answer, const std::string& what, S3Of of) {
                    "there is no such bucket; make it first, or correct the "
                    "address");
   }
+  // One that has a text of another kind is of what stands before the store.
+  if (status == 404 && !answer.body.empty() && S3Root(answer.body) != "Error") {
+    return {S3Meaning::kAgain,
+            absl::UnavailableError(absl::StrCat(
+                said, ", in words that are not of S3 (\"",
+                absl::CHexEscape(answer.body.substr(0, kMostShown)),
+                "\"): is the endpoint that of an object store, and up?")),
+            PauseAsked(answer), false};
+  }
   if (status == 404) {
     return {S3Meaning::kAbsent, absl::NotFoundError(said), none, true};
   }
@@ -136,15 +148,18 @@ S3Verdict JudgeS3(const HttpAnswer& answer, const std::string& what, S3Of of) {
   }
   if (IsOneOf(code, {"InvalidAccessKeyId", "SignatureDoesNotMatch",
                      "InvalidSecurity"})) {
-    return Refused(absl::StatusCode::kUnauthenticated, what,
-                   absl::StrCat(code,
-                                ": the server does not know these "
-                                "credentials; look at ",
-                                of == S3Of::kGoogle
-                                    ? "GS_ACCESS_KEY_ID and "
-                                      "GS_SECRET_ACCESS_KEY"
-                                    : "AWS_ACCESS_KEY_ID, AWS_PROFILE and the "
-                                      "region"));
+    S3Verdict unknown =
+        Refused(absl::StatusCode::kUnauthenticated, what,
+                absl::StrCat(code,
+                             ": the server does not know these "
+                             "credentials; look at ",
+                             of == S3Of::kGoogle
+                                 ? "GS_ACCESS_KEY_ID and "
+                                   "GS_SECRET_ACCESS_KEY"
+                                 : "AWS_ACCESS_KEY_ID, AWS_PROFILE and the "
+                                   "region"));
+    unknown.meaning = S3Meaning::kUnknownKeys;
+    return unknown;
   }
   // Ceph's gateway says it with 403.
   if (status == 507 || code == "QuotaExceeded") {
@@ -196,6 +211,7 @@ absl::StatusOr<S3List> ParseS3List(const std::string& body,
                            RootOf(document, body, "ListBucketResult"));
   S3List list;
   list.page.more = std::string_view(root.child_value("IsTruncated")) == "true";
+  list.next = root.child_value("NextContinuationToken");
   for (const pugi::xml_node entry : root.children("Contents")) {
     const std::string_view key = entry.child_value("Key");
     if (list.last.empty()) list.first = key;

@@ -21,12 +21,13 @@ namespace ckptree::kv {
 
 enum class S3Meaning : std::uint8_t {
   kDone,
-  kAbsent,   // No such object or upload.
-  kTaken,    // 412: it is there already.
-  kPastEnd,  // 416: the range begins at the end, or behind it.
-  kExpired,  // The credentials are: with new ones it may be asked again.
-  kAgain,    // It may do when it is asked again; this one may yet be done.
-  kRefused,  // It was not done, and will not be.
+  kAbsent,       // No such object or upload.
+  kTaken,        // 412: it is there already.
+  kPastEnd,      // 416: the range begins at the end, or behind it.
+  kExpired,      // The credentials are: with new ones it may be asked again.
+  kUnknownKeys,  // They are not the server's: others may be there by now.
+  kAgain,        // It may do when it is asked again; this one may yet be done.
+  kRefused,      // It was not done, and will not be.
 };
 struct S3Verdict {
   S3Meaning meaning;
@@ -49,6 +50,8 @@ struct S3List {
   ObjectPage page;
   // The keys that it begins and ends with, with `base`, of those left out, too.
   std::string first, last;
+  std::string
+      next;  // Of a page that is not the last one: the next one's token.
 };
 absl::StatusOr<S3List> ParseS3List(const std::string& body,
                                    std::string_view base);

@@ -188,26 +188,40 @@ std::vector<S3Reply> S3Client::Send(std::span<const S3Request> requests,
       built.push_back(Build(requests[i], *keys));
     }
     std::vector<HttpAnswer> answers = http_.Send(built, call);
-    std::vector<std::size_t> again;
-    absl::Duration pause;
-    bool expired = false;
+    const auto means = [&](S3Meaning meaning) {
+      return std::ranges::any_of(pending, [&](std::size_t i) {
+        return replies[i].verdict.meaning == meaning;
+      });
+    };
     for (std::size_t i = 0; i < pending.size(); ++i) {
       S3Reply& reply = replies[pending[i]];
       reply.verdict = JudgeS3(answers[i], What(requests[pending[i]]), of_);
       reply.answer = std::move(answers[i]);
-      const S3Verdict& verdict = reply.verdict;
-      const bool renewed = verdict.meaning == S3Meaning::kExpired && tries == 1;
-      expired |= renewed;
-      if (renewed || (verdict.meaning == S3Meaning::kAgain &&
-                      (!once || verdict.certainly_undone))) {
+    }
+    const bool expired = tries == 1 && means(S3Meaning::kExpired);
+    const bool unknown = tries == 1 && means(S3Meaning::kUnknownKeys);
+    if (expired || unknown) credentials_.Forget();
+    // They may have been changed where they stand.
+    bool changed = false;
+    if (unknown) {
+      const absl::StatusOr<AwsKeys> now = credentials_.Get(call);
+      changed = now.ok() && !now->IsSameAs(*keys);
+    }
+    std::vector<std::size_t> again;
+    absl::Duration pause;
+    for (const std::size_t i : pending) {
+      const S3Verdict& verdict = replies[i].verdict;
+      if ((expired && verdict.meaning == S3Meaning::kExpired) ||
+          (changed && verdict.meaning == S3Meaning::kUnknownKeys) ||
+          (verdict.meaning == S3Meaning::kAgain &&
+           (!once || verdict.certainly_undone))) {
         pause = std::max(pause, verdict.pause);
-        again.push_back(pending[i]);
+        again.push_back(i);
       }
     }
-    if (expired) credentials_.Forget();
     if (again.empty()) break;
     if (call.heard) call.heard(replies[again.front()].verdict.error);
-    if (!expired) WaitOrEnd(call, PauseBefore(tries, pause));
+    if (!expired && !changed) WaitOrEnd(call, PauseBefore(tries, pause));
     if (const absl::Status over = CheckCall(call, "requests to S3");
         !over.ok()) {
       for (const std::size_t i : again) {

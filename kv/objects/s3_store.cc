@@ -180,10 +180,20 @@ class S3Store : public ObjectStore {
             "for what is behind it: it does not keep to start-after of ",
             "ListObjectsV2, and cannot be used"));
       }
-      if (!list.page.objects.empty() || !list.page.more || list.last <= from) {
+      if (!list.page.objects.empty() || !list.page.more) {
         return std::move(list.page);
       }
-      from = list.last;  // A page of what is not ours.
+      // A page of what is not ours, or of nothing.
+      if (list.last > from) {
+        from = list.last;
+        request.query.erase("continuation-token");
+      } else if (!list.next.empty()) {
+        request.query["continuation-token"] = list.next;
+      } else {
+        return absl::UnavailableError(absl::StrCat(
+            address_, ": a list of ", prefix,
+            " is cut off where it begins, and does not say how it goes on"));
+      }
     }
   }
 
@@ -294,9 +304,10 @@ class S3Store : public ObjectStore {
       if (why.verdict.meaning == S3Meaning::kAbsent) return std::nullopt;
       if (why.verdict.meaning == S3Meaning::kDone ||
           why.verdict.meaning == S3Meaning::kPastEnd) {
-        // It was made in the meantime, or new credentials do.
-        CKPTREE_RETURN_IF_ERROR(CheckCall(call, absl::StrCat("HEAD ", name)));
-        return HeadOnce(name, call);
+        // It was made in the meantime, or new credentials do; or something
+        // on the way lets no HEAD through.
+        return Strange(absl::StrCat("HEAD ", name, " (", status,
+                                    ", and GET has an answer)"));
       }
       return why.verdict.error;
     }

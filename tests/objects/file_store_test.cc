@@ -2,6 +2,11 @@
 
 // A folder that is an object store, of a share that may be unmounted.
 
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -19,6 +24,27 @@
 #include "tests/objects/fixture.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/testutil/temp_dir.h"
+
+namespace ckptree::testing {
+namespace {
+
+// So many syncs of a folder fail from now on.
+int failing_syncs = 0;
+
+}  // namespace
+}  // namespace ckptree::testing
+
+// In place of the C library's.
+extern "C" int fsync(int fd) {
+  struct stat file;
+  if (ckptree::testing::failing_syncs > 0 && fstat(fd, &file) == 0 &&
+      S_ISDIR(file.st_mode)) {
+    --ckptree::testing::failing_syncs;
+    errno = EIO;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_fsync, fd));
+}
 
 namespace ckptree::testing {
 namespace {
@@ -97,6 +123,38 @@ TEST_F(FileStoreTest, WhatIsAwayIsNotMadeNorTakenForEmpty) {
   fs::copy(away, folder(), fs::copy_options::recursive);
   fs::remove(folder() + "/run/c");
   for (const auto& [call, status] : All()) EXPECT_THAT(status, IsOk()) << call;
+}
+
+// One that may be gone after a crash is not said to be there.
+TEST_F(FileStoreTest, WhatIsNotDurableIsNotSettled) {
+  const std::string id = kv::NewWriteId();
+  failing_syncs = 2;
+  const auto put = store_->PutIfAbsent("run/c", id, id, Soon());
+  ASSERT_OK(put);
+  EXPECT_EQ(put->outcome, kv::PutOutcome::kUnknown);
+  EXPECT_FALSE(store_->Head("run/c", Soon()).ok());
+  EXPECT_EQ(failing_syncs, 0);
+  EXPECT_TRUE(store_->Head("run/c", Soon()).value().has_value());
+
+  // Nor by whoever asks for it again.
+  const std::string other = kv::NewWriteId();
+  failing_syncs = 3;
+  EXPECT_EQ(store_->PutIfAbsent("run/d", other, other, Soon())->outcome,
+            kv::PutOutcome::kUnknown);
+  EXPECT_EQ(store_->PutIfAbsent("run/d", other, other, Soon())->outcome,
+            kv::PutOutcome::kUnknown);
+  EXPECT_FALSE(store_->Head("run/d", Soon()).ok());
+  EXPECT_EQ(failing_syncs, 0);
+  EXPECT_EQ(kv::PutSettled(*store_, "run/d", other, other, Soon())->outcome,
+            kv::PutOutcome::kCreated);
+}
+
+TEST_F(FileStoreTest, AFolderThatIsNotDurableIsMadeAgain) {
+  failing_syncs = 1;
+  EXPECT_FALSE(store_->Put("new/a", Bytes10(), Soon()).ok());
+  EXPECT_EQ(failing_syncs, 0);
+  EXPECT_FALSE(fs::exists(folder() + "/new"));
+  EXPECT_OK(store_->Put("new/a", Bytes10(), Soon()));
 }
 
 }  // namespace

@@ -273,11 +273,12 @@ def start_wrong(how):
         os.path.join(os.path.dirname(os.path.abspath(__file__)), "wrong_s3.py"),
         str(port), how)
     wait_for_http(port, server, log)
-    return port, {}
+    return port, {"CKPTREE_TEST_WRONG": how}
   return start
 
 
-WRONG = ("ignores", "refuses", "restarts")
+WRONG = ("ignores", "refuses", "restarts", "headless", "absent", "rotates",
+         "empty")
 START = {"ceph": start_ceph, "moto": start_moto,
          **{how: start_wrong(how) for how in WRONG}}
 

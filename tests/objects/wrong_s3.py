@@ -5,6 +5,13 @@
   wrong_s3.py PORT ignores    a PUT with If-None-Match replaces what is there
   wrong_s3.py PORT refuses    it is answered by 501 NotImplemented
   wrong_s3.py PORT restarts   each list begins with the first name
+  wrong_s3.py PORT headless   something on the way refuses each HEAD
+  wrong_s3.py PORT absent     what stands before it answers the first two
+                              requests for each path, before it is up: 404
+  wrong_s3.py PORT rotates    the keys that it takes are others from the object
+                              "rotate" on
+  wrong_s3.py PORT empty      the first page of each list has nothing; below
+                              "cut/" it does not say how the list goes on
 
 All else that stores are read and written by it has, but for uploads in parts;
 signatures are not looked at."""
@@ -26,10 +33,31 @@ class Handler(http.server.BaseHTTPRequestHandler):
   """One request. Objects are by their path, which begins with the bucket."""
   protocol_version = "HTTP/1.1"
   objects, lock, wrong = {}, threading.Lock(), ""
+  asked, rotated = {}, False
+
+  def refused(self):
+    """Whether it was answered without a look at what is there."""
+    if self.wrong == "headless" and self.command == "HEAD":
+      self.answer(405)
+      return True
+    if self.wrong == "absent":
+      path = self.path.partition("?")[0]
+      with self.lock:
+        self.asked[path] = self.asked.get(path, 0) + 1
+        early = self.asked[path] <= 2
+      if early and path.count("/") > 1:  # The bucket is made by curl.
+        self.answer(404, b"default backend - 404", Content_Type="text/plain")
+        return True
+    if self.wrong == "rotates":
+      second = "Credential=second/" in self.headers.get("Authorization", "")
+      if second != Handler.rotated:
+        self.fail(403, "InvalidAccessKeyId")
+        return True
+    return False
 
   def answer(self, status, body=b"", **headers):
     self.send_response(status)
-    headers.setdefault("Content-Length", str(len(body)))
+    headers.setdefault("Content_Length", str(len(body)))
     for name, value in headers.items():
       self.send_header(name.replace("_", "-"), value)
     self.end_headers()
@@ -42,6 +70,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
   def do_PUT(self):  # pylint: disable=invalid-name
     body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
     conditional = self.headers.get("If-None-Match")
+    if self.refused():
+      return None
+    if self.path.endswith("/rotate"):
+      Handler.rotated = True
     if conditional and self.wrong == "refuses":
       return self.fail(501, "NotImplemented")
     with self.lock:
@@ -51,6 +83,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     return self.answer(200, ETag=self.tag(body))
 
   def do_DELETE(self):  # pylint: disable=invalid-name
+    if self.refused():
+      return
     with self.lock:
       self.objects.pop(self.path, None)
     self.answer(204)
@@ -60,6 +94,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
   def do_GET(self):  # pylint: disable=invalid-name
     path, _, query = self.path.partition("?")
+    if self.refused():
+      return None
     if query:
       return self.list(path.rstrip("/") + "/", urllib.parse.parse_qs(query))
     with self.lock:
@@ -93,6 +129,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     after, = query.get("start-after", [""])
     if self.wrong == "restarts":
       after = ""
+    if self.wrong == "empty" and "continuation-token" not in query:
+      how = "" if "/cut/" in "/" + prefix else (
+          "<NextContinuationToken>the/rest</NextContinuationToken>")
+      return self.answer(200, (
+          f"<ListBucketResult><IsTruncated>true</IsTruncated>{how}"
+          "</ListBucketResult>").encode())
     entries = []
     with self.lock:
       for path, (body, made, _) in sorted(self.objects.items()):
