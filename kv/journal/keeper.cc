@@ -227,16 +227,20 @@ bool JournalKeeper::IsBehind() const {
 }
 
 bool JournalKeeper::HasWork() const {
-  if (stopping_) return true;
+  if (stopping_ || WantsFlush()) return true;
   if (absl::Now() < not_before_) return false;
-  return mend_ || bytes_since_rows_ > RowsLimit() ||
-         bytes_since_flush_ > kFlushBytes || WantsNext();
+  return mend_ || bytes_since_rows_ > RowsLimit() || WantsNext();
+}
+
+bool JournalKeeper::WantsFlush() const {
+  return bytes_since_flush_ > kFlushBytes && absl::Now() >= flush_not_before_;
 }
 
 bool JournalKeeper::HasRoom() const {
-  return !thread_.joinable() || stopping_ || absl::Now() < not_before_ ||
-         (bytes_since_rows_ <= 2 * RowsLimit() &&
-          bytes_since_flush_ <= 2 * kMostBehind);
+  const absl::Time now = absl::Now();
+  return !thread_.joinable() || stopping_ ||
+         ((bytes_since_rows_ <= 2 * RowsLimit() || now < not_before_) &&
+          (bytes_since_flush_ <= 2 * kMostBehind || now < flush_not_before_));
 }
 
 void JournalKeeper::WaitForRoom() {
@@ -270,13 +274,21 @@ absl::Status JournalKeeper::Do(const Work& work) {
     if (status.ok()) prepared_after_ = file;
   }
   if (work.sync) status.Update(writer->SyncSecond());
+  absl::Status rows;
   if (work.rows) {
-    status.Update(WriteRows());
-  } else if (work.flush) {
+    rows = WriteRows();
+    status.Update(rows);
+  }
+  // It is a part of WriteRows(), and needs less room than the rest of it.
+  if (work.flush && (!work.rows || !rows.ok())) {
     const absl::Status flushed = context_.flush();
     status.Update(flushed);
     const absl::MutexLock lock(&mutex_);
-    if (flushed.ok()) bytes_since_flush_ = 0;
+    if (flushed.ok()) {
+      bytes_since_flush_ = 0;
+    } else {
+      flush_not_before_ = absl::Now() + kTryAgainAfter;
+    }
   }
   return status;
 }
@@ -302,12 +314,14 @@ void JournalKeeper::Loop() {
       const absl::MutexLock lock(&mutex_);
       mutex_.AwaitWithTimeout(
           absl::Condition(this, &JournalKeeper::HasWork),
-          unsynced_ || absl::Now() < not_before_ ? kSyncEvery : absl::Hours(1));
+          unsynced_ || absl::Now() < std::max(not_before_, flush_not_before_)
+              ? kSyncEvery
+              : absl::Hours(1));
       if (stopping_) return;
       work.sync = std::exchange(unsynced_, false);
+      work.flush = WantsFlush();
       if (absl::Now() >= not_before_) {
         work.rows = mend_ || bytes_since_rows_ > RowsLimit();
-        work.flush = bytes_since_flush_ > kFlushBytes;
         work.prepare = WantsNext();
       }
     }
@@ -383,6 +397,7 @@ absl::Status JournalKeeper::WriteRows() {
   std::uint64_t file = 0;
   std::uint64_t bytes = 0;
   std::uint64_t ceiling = 0;
+  bool is_written = false;  // By a try whose later steps failed.
   {
     const absl::MutexLock lock(&appending_);
     CKPTREE_RETURN_IF_ERROR(BeginLocked());
@@ -392,6 +407,9 @@ absl::Status JournalKeeper::WriteRows() {
     ceiling = writer_->version_ceiling();
     const absl::MutexLock state(&mutex_);
     bytes = bytes_since_rows_;
+    is_written = rows_written_.has_value() &&
+                 rows_written_->ordinal == as_of.ordinal &&
+                 rows_written_->hash == as_of.hash;
   }
   RowsHead head;
   head.uuid = context_.preface.uuid;
@@ -406,8 +424,14 @@ absl::Status JournalKeeper::WriteRows() {
   const absl::StatusOr<JournalContent> journal =
       ReadJournal(context_.options, context_.directory, 1,
                   /*beside_writer=*/true);
-  absl::Status merged =
-      journal.ok() ? MergeInto(*journal, as_of, head) : journal.status();
+  absl::Status merged = journal.status();
+  if (is_written) merged = absl::OkStatus();
+  if (journal.ok() && !is_written) {
+    merged = MergeInto(*journal, as_of, head);
+    if (absl::IsResourceExhausted(merged) && DropOlderRows()) {
+      merged = MergeInto(*journal, as_of, head);
+    }
+  }
   if (absl::IsDataLoss(merged)) {
     // What the journal has lost the index still has.
     Warn(merged);
@@ -419,6 +443,14 @@ absl::Status JournalKeeper::WriteRows() {
   kept.path =
       Join(Join(context_.directory, kJournalName), RowsFileName(as_of.ordinal));
   CKPTREE_ASSIGN_OR_RETURN(kept.bytes, FileSize(context_.options, kept.path));
+  // It has all that the one before has, whose room may be what the rest lacks;
+  // and a try after this one goes on from it.
+  CKPTREE_RETURN_IF_ERROR(DropRowsBut(kept.ordinal));
+  {
+    const absl::MutexLock state(&mutex_);
+    rows_ = kept;
+    rows_written_ = as_of;
+  }
   // Blocks of array bytes are in the index alone from here on.
   CKPTREE_RETURN_IF_ERROR(context_.flush());
   if (journal.ok()) {
@@ -427,9 +459,8 @@ absl::Status JournalKeeper::WriteRows() {
   writer->Covered(as_of.ordinal);
   // Where a second copy failed, what it lacks is in the rows and in the index.
   Warn(writer->SyncSecond());
-  CKPTREE_RETURN_IF_ERROR(DropFiles(file, kept));
+  CKPTREE_RETURN_IF_ERROR(DropFiles(file));
   const absl::MutexLock state(&mutex_);
-  rows_ = kept;
   bytes_since_rows_ -= bytes;
   older_files_ = 0;
   bytes_since_flush_ = 0;
@@ -438,8 +469,7 @@ absl::Status JournalKeeper::WriteRows() {
   return absl::OkStatus();
 }
 
-absl::Status JournalKeeper::DropFiles(std::uint64_t below,
-                                      const RowsFile& kept) {
+absl::Status JournalKeeper::DropFiles(std::uint64_t below) {
   const std::string journal = Join(context_.directory, kJournalName);
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                            ListDirectory(context_.options, journal));
@@ -456,14 +486,46 @@ absl::Status JournalKeeper::DropFiles(std::uint64_t below,
           context_.options, Join(journal, JournalFileName(copy, number))));
     }
   }
+  return SyncDirectory(context_.options, journal);
+}
+
+absl::Status JournalKeeper::DropRowsBut(std::uint64_t kept) {
+  const std::string journal = Join(context_.directory, kJournalName);
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                           ListDirectory(context_.options, journal));
   for (const std::string& name : names) {
     const auto ordinal = OrdinalOfRowsFile(name);
-    if (ordinal.has_value() && *ordinal != kept.ordinal) {
+    if (ordinal.has_value() && *ordinal != kept) {
       CKPTREE_RETURN_IF_ERROR(
           RemoveFile(context_.options, Join(journal, name)));
     }
   }
-  return SyncDirectory(context_.options, journal);
+  return absl::OkStatus();
+}
+
+bool JournalKeeper::DropOlderRows() {
+  RowsFile newest;
+  {
+    const absl::MutexLock lock(&mutex_);
+    newest = rows_;
+  }
+  const absl::StatusOr<std::vector<std::string>> names =
+      ListDirectory(context_.options, Join(context_.directory, kJournalName));
+  const bool any =
+      names.ok() && std::ranges::any_of(*names, [&](const std::string& name) {
+        const auto ordinal = OrdinalOfRowsFile(name);
+        return ordinal.has_value() && *ordinal < newest.ordinal;
+      });
+  if (!any) return false;
+  const auto is_whole = [&]() -> absl::Status {
+    CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<RowsReader> rows,
+                             RowsReader::Open(context_.options, newest.path));
+    while (true) {
+      CKPTREE_ASSIGN_OR_RETURN(const RowsEntry* const entry, rows->Next());
+      if (entry == nullptr) return absl::OkStatus();
+    }
+  };
+  return is_whole().ok() && DropRowsBut(newest.ordinal).ok();
 }
 
 absl::Status JournalKeeper::Close(bool flushed) {

@@ -120,7 +120,12 @@ class JournalKeeper {
   absl::Status MergeInto(const JournalContent& journal, const ChainPoint& as_of,
                          const RowsHead& head);
   absl::Status ScanInto(RowsHead head, ChainPoint* as_of);
-  absl::Status DropFiles(std::uint64_t below, const RowsFile& kept);
+  absl::Status DropFiles(std::uint64_t below);
+  absl::Status DropRowsBut(std::uint64_t kept);
+  // Of files of all rows those that a crash left behind a newer one that is
+  // whole. True where there were some.
+  bool DropOlderRows();
+  bool WantsFlush() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The file after the current one is needed and not made yet.
   bool WantsNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::uint64_t RowsLimit() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -141,6 +146,8 @@ class JournalKeeper {
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;
   bool ready_ ABSL_GUARDED_BY(mutex_) = false;
   RowsFile rows_ ABSL_GUARDED_BY(mutex_);
+  // What the one that this session wrote is as of.
+  std::optional<ChainPoint> rows_written_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t bytes_since_rows_ ABSL_GUARDED_BY(mutex_) = 0;
   std::uint64_t older_files_ ABSL_GUARDED_BY(mutex_) = 0;  // Than this session.
   std::uint64_t bytes_since_flush_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -153,6 +160,7 @@ class JournalKeeper {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // Work that failed is not tried again before this.
   absl::Time not_before_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  absl::Time flush_not_before_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::thread thread_;
 };
 
