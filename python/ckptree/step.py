@@ -8,7 +8,7 @@ from itertools import islice
 
 from ckptree import _engine, history
 from ckptree.arguments import ANY, TEXT, Kind, checked
-from ckptree.errors import NotFoundError, StateError
+from ckptree.errors import InvalidArgumentError, NotFoundError, StateError
 from ckptree.garbage import without_collection
 from ckptree.hints import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 from ckptree.leaf import Leaf, small_values
@@ -189,6 +189,8 @@ class Step(Mapping[str, Leaf]):
             found = self._engine.find(name)
         except NotFoundError as error:
             raise NotFoundError(self._advised(name, str(error))) from None
+        except InvalidArgumentError as error:
+            raise NotFoundError(self._unquoted(name, str(error))) from None
         if found.tie_to is not None:
             tied = self._engine.find(found.tie_to)
             return Leaf._of(self._engine, tied, self._owner, name)
@@ -223,6 +225,15 @@ class Step(Mapping[str, Leaf]):
             names = _engine.leaf_names(self._engine)
             meant = in_brackets(name, names) or meant
         return f"{said}{_CLOSEST}{meant!r}?" if meant else said
+
+    def _unquoted(self, name: str, said: str) -> str:
+        """Of a name that is none: the key may be one that needs quotes."""
+        text = f"step {self.step} has no leaf {name!r}"
+        if self.info.leaf_count <= _MOST_COMPARED:
+            for there in _engine.leaf_names(self._engine):
+                if there.replace('"', "") == name:
+                    return f"{text}{_CLOSEST}{there!r}?"
+        return f"{text}: {said.removeprefix(repr(name) + ': ')}"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._leaf_names())

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "ckptree/history.h"
 #include "python/src/bindings.h"
 #include "python/src/errors.h"
@@ -26,7 +27,13 @@ namespace {
 Records HistoryOf(const std::shared_ptr<OpenStore>& store,
                   const std::string& name, const std::string& branch,
                   std::int64_t first, std::int64_t last) {
-  const Path path = Take(Path::Parse(name));
+  const absl::StatusOr<Path> parsed = Path::Parse(name);
+  if (!parsed.ok()) {
+    Check(absl::Status(
+        parsed.status().code(),
+        absl::StrCat("'", name, "': ", parsed.status().message())));
+  }
+  const Path& path = *parsed;
   HistoryOptions options{.branch = branch, .first = first, .last = last};
   std::optional<absl::StatusOr<std::vector<HistoryEntry>>> entries;
   RunInterruptibly(

@@ -251,6 +251,61 @@ def test_apply_transformations(ocp):
         )
 
 
+def test_of_several_transforms_the_last_counts(ocp):
+    """As Orbax has it: in the order of their keys, whatever the dict's."""
+    transforms = {
+        "a1": ocp.Transform(original_key="a"),
+        "a.*": ocp.Transform(original_key="f"),
+    }
+    for rules in (transforms, dict(reversed(transforms.items()))):
+        made = ocp.apply_transformations({"a": 1, "f": 2}, rules, {"a1": 0})
+        assert made == {"a1": 1}
+    kept = {"a.*": ocp.Transform(original_key="f")}
+    kept["a1"] = ocp.Transform(use_fallback=True)
+    made = ocp.apply_transformations({"a": 1, "f": 2}, kept, {"a1": 0})
+    assert made == {"a1": 2}
+
+
+def test_a_function_of_several_values_takes_restore_args(ocp, tmp_path):
+    checkpointer = ocp.PyTreeCheckpointer()
+    checkpointer.save(tmp_path / "x", {"a": np.zeros(3), "b": np.ones(3)})
+    args = ocp.RestoreArgs(restore_type=np.ndarray)
+    seen = []
+
+    def twice(key, tree, given):
+        seen.append((key, given.restore_type))
+        return tree["b"] * 2
+
+    restored = checkpointer.restore(
+        tmp_path / "x",
+        item={"z": 0},
+        restore_args={"z": args},
+        transforms={
+            "z": ocp.RestoreTransform(
+                multi_value_fn=twice, multi_value_fn_input_args={"b": args}
+            )
+        },
+    )
+    assert np.array_equal(restored["z"], [2, 2, 2])
+    assert seen == [("z", np.ndarray)]
+    # Of trees in memory there are none.
+    assert ocp.apply_transformations(
+        {"a": 1},
+        {"z": ocp.Transform(multi_value_fn=lambda key, tree: tree["a"] + 1)},
+        {"z": 0},
+    ) == {"z": 2}
+
+
+def test_transforms_that_exclude_each_other(ocp):
+    for wrong in (
+        {"original_key": "a", "use_fallback": True},
+        {"value_fn": abs, "use_fallback": True},
+        {"original_key": "a", "multi_value_fn": lambda key, tree: 1},
+    ):
+        with pytest.raises((ValueError, AssertionError)):
+            ocp.Transform(**wrong)
+
+
 def test_merge_and_intersect(ocp):
     assert ocp.merge_trees(
         {"a": 1, "b": {"c": 2}}, {"b": {"c": 3, "d": 4}}
@@ -261,6 +316,11 @@ def test_merge_and_intersect(ocp):
     assert ocp.transform_utils.intersect_trees(
         {"a": 1, "b": {"c": 2}}, {"b": {"c": 3, "d": 4}}
     ) == {"b": {"c": 3}}
+    # What is masked out replaces nothing.
+    assert ocp.merge_trees(
+        {"a": 1, "b": {"x": 2}}, {"a": None, "b": {}}
+    ) == {"a": 1, "b": {"x": 2}}
+    assert ocp.transform_utils.intersect_trees({"a": {}}, {"a": {}}) == {}
 
 
 @pytest.mark.parametrize("keep", [True, False])

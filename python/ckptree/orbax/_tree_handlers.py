@@ -116,11 +116,12 @@ class _PyTreeHandler(_TreeHandler):
         )
         if lacking:
             _warn_of_kept(item.path, lacking, args.item)
-        made = transform_utils.apply_transformations(
+        made = transform_utils.restored(
             original,
             args.transforms,
             args.item,
             args.transforms_default_to_original,
+            args.restore_args,
         )
         if args.restore_args is None:
             return made

@@ -87,7 +87,7 @@ class Wanted(NamedTuple):
             return "kind", str(self)
         shape = info.shape
         if self.prng and self.shape is not None:
-            shape = shape[: len(self.shape)]
+            shape = shape[:-1]  # The last axis has the numbers of a key.
         if self.shape is not None and shape != self.shape:
             if not self.fit or len(shape) != len(self.shape):
                 return "shape", str(self)

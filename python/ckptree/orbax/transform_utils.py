@@ -8,11 +8,11 @@ import re
 from typing import Any, Callable
 
 from ckptree.orbax import _wanted
-from ckptree.orbax._keys import keys_of
+from ckptree.orbax._keys import Keys, keys_of
 from ckptree.orbax._tree_restore import args_by_keys
 from ckptree.orbax._tree_save import is_empty, map_leaves
 from ckptree.orbax.tree import from_flat_dict, to_flat_dict
-from ckptree.orbax.type_handlers import is_of_orbax
+from ckptree.orbax.type_handlers import RestoreArgs, is_of_orbax
 
 _SEP = "/"
 
@@ -24,7 +24,9 @@ class Transform:
 
     `original_key`: in the original tree, with groups of the expression as \\1;
     None: the same. `use_fallback`: the new tree's value stays. `value_fn`: of
-    the original value. `multi_value_fn`: of the key and the original tree.
+    the original value. `multi_value_fn`: of the key and the original tree, and
+    in a restore of the key's RestoreArgs. ValueError: two that exclude each
+    other.
     """
 
     original_key: str | tuple[str, ...] | None = None
@@ -35,6 +37,11 @@ class Transform:
     def __post_init__(self) -> None:
         if self.value_fn is not None and self.multi_value_fn is not None:
             raise ValueError("value_fn and multi_value_fn: one of them")
+        if self.multi_value_fn is not None and self.original_key is not None:
+            raise ValueError("original_key and multi_value_fn: one of them")
+        others = (self.original_key, self.value_fn, self.multi_value_fn)
+        if self.use_fallback and any(one is not None for one in others):
+            raise ValueError("use_fallback stands alone")
 
 
 @dataclasses.dataclass
@@ -51,6 +58,7 @@ def apply_transformations(
     default_to_original: bool | None = True,
 ) -> Any:
     """`new_tree` with leaves of `original_tree`, as `transformations` say.
+    Of several that match a key the last one counts, in the order of their keys.
     Leaves of which they say nothing are the original's, where it has them, or
     with `default_to_original` False the new tree's. ValueError: a
     transformation names what the original lacks.
@@ -62,6 +70,46 @@ def apply_transformations(
     ...     {"x": 0, "b": 0})
     {'x': 10, 'b': 2}
     """
+    return _transformed(
+        original_tree,
+        transformations,
+        new_tree,
+        default_to_original,
+        lambda function, keys: function(_SEP.join(keys), original_tree),
+    )
+
+
+def restored(
+    original_tree: Any,
+    transformations: Any,
+    new_tree: Any,
+    default_to_original: bool | None,
+    restore_args: Any,
+) -> Any:
+    """As apply_transformations(), of a restore: functions of several values
+    take the RestoreArgs of their key, too."""
+    asked = {} if restore_args is None else args_by_keys(restore_args)
+
+    def call(function: Callable[..., Any], keys: Keys) -> Any:
+        args = asked.get(keys)
+        return function(
+            _SEP.join(keys),
+            original_tree,
+            RestoreArgs() if args is None else args,
+        )
+
+    return _transformed(
+        original_tree, transformations, new_tree, default_to_original, call
+    )
+
+
+def _transformed(
+    original_tree: Any,
+    transformations: Any,
+    new_tree: Any,
+    default_to_original: bool | None,
+    call: Callable[[Callable[..., Any], Keys], Any],
+) -> Any:
     original = _flat(original_tree)
     rules = _flat(transformations, Transform)
     for key, rule in rules.items():
@@ -69,38 +117,46 @@ def apply_transformations(
             rule, "Transform"
         ):
             raise ValueError(f"transformations: {key} is no Transform")
+    # As JAX goes through dicts.
+    in_order = sorted(rules.items(), key=lambda one: one[0].split(_SEP))
 
     def value(name: str, leaf: Any) -> Any:
-        key = _SEP.join(keys_of(name))
-        for pattern, rule in rules.items():
+        keys = keys_of(name)
+        key = _SEP.join(keys)
+        found, made = False, leaf
+        for pattern, rule in in_order:
             match = re.fullmatch(pattern, key)
-            if match is not None:
-                return _applied(rule, match, key, leaf)
-        if default_to_original and key in original:
+            if match is None:
+                continue
+            found = True
+            if rule.multi_value_fn is not None:
+                made = call(rule.multi_value_fn, keys)
+            elif not rule.use_fallback:
+                made = _applied(rule, match, key)
+            elif not default_to_original:
+                made = _of_original(key)
+        if not found and default_to_original and key in original:
             return original[key]
-        return leaf
+        return made
 
-    def _applied(
-        rule: Transform, match: re.Match[str], key: str, leaf: Any
-    ) -> Any:
-        if rule.multi_value_fn is not None:
-            return rule.multi_value_fn(key, original_tree)
-        if rule.use_fallback and default_to_original:
-            return leaf
+    def _applied(rule: Transform, match: re.Match[str], key: str) -> Any:
         source = key
         if rule.original_key is not None:
             text = rule.original_key
             source = match.expand(
                 text if isinstance(text, str) else _SEP.join(text)
             )
+        there = _of_original(source)
+        return there if rule.value_fn is None else rule.value_fn(there)
+
+    def _of_original(source: str) -> Any:
         if source not in original:
             raise ValueError(
                 f'Transformation key "{source}" not found in origin tree; it '
                 "has "
                 f"{', '.join(list(original)[:10])}"
             )
-        found = original[source]
-        return found if rule.value_fn is None else rule.value_fn(found)
+        return original[source]
 
     return map_leaves(new_tree, value, leaves=_wanted.ABSTRACT)
 
@@ -145,14 +201,14 @@ def converted(tree: Any, restore_args: Any) -> Any:
 
 def merge_trees(*trees: Any, target: Any = None) -> Any:
     """One tree with the leaves of all, those of the last where several have
-    one.
+    one. None and empty containers are no leaves.
 
     >>> merge_trees({"a": 1, "b": {"c": 2}}, {"b": {"d": 3}})
     {'a': 1, 'b': {'c': 2, 'd': 3}}
     """
     flat: dict[Any, Any] = {}
     for tree in trees:
-        flat |= to_flat_dict(tree, keep_empty_nodes=True)
+        flat |= to_flat_dict(tree)
     return from_flat_dict(flat, target)
 
 
@@ -164,7 +220,7 @@ def intersect_trees(*trees: Any, target: Any = None) -> Any:
     """
     if not trees:
         return {} if target is None else target
-    flats = [to_flat_dict(tree, keep_empty_nodes=True) for tree in trees]
+    flats = [to_flat_dict(tree) for tree in trees]
     common = set.intersection(*(set(flat) for flat in flats))
     return from_flat_dict(
         {k: v for k, v in flats[-1].items() if k in common}, target

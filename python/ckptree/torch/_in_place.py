@@ -204,6 +204,8 @@ class InPlace(Like):
         self.ties = None
         # Tensors whose memory another one has, too: by their names, its name.
         self.twins: dict[str, str] = {}
+        # What is read into memory that is there: the value's name.
+        self.filled: dict[Any, str] = {}
         # Whether something of the app may be of the step by now.
         self.began = False
         # What is read as another type, and then copied.
@@ -293,9 +295,12 @@ class InPlace(Like):
         first: dict[Any, str] = {}
         for name, request in asked.items():
             into = request.into
+            if into is None:
+                into = self.converted.get(name)
             memory = None if into is None else memory_of(into)
             if memory is None:
                 continue
+            self.filled.setdefault(memory, request.info.name)
             owner = first.setdefault(memory, name)
             if owner == name:
                 continue
@@ -419,6 +424,12 @@ class InPlace(Like):
                 requests.setdefault(value.name, Request(value))
             elif known is None or known.into is None:
                 fits = into is not None and _fits(into, value)
+                if into is not None and fits:
+                    # What is there may be that of a module: a best model so
+                    # far begins with the tensors of its state_dict().
+                    memory = memory_of(into)
+                    first = self.filled.setdefault(memory, value.name)
+                    fits = memory is None or first == value.name
                 requests[value.name] = Request(
                     value,
                     "torch",
@@ -563,5 +574,7 @@ def _as_before(made: Any, before: Any, has_keys: bool = False) -> Any:
         children = [_as_before(a, b) for a, b in zip(made, before)]
         if hasattr(before, "_make"):
             return before._make(children)
+        if hasattr(made, "_make"):
+            return made._make(children)
         return type(made)(children)
     return made
