@@ -57,7 +57,7 @@ import os, sys, warnings
 warnings.simplefilter("ignore")
 import torch, transformers
 import ckptree
-from transformers_callback import Saves, StoreTrainer, newest_folder
+from transformers_trainer import StoreTrainer, newest_folder
 transformers.utils.logging.set_verbosity_error()
 
 class Model(torch.nn.Module):
@@ -74,23 +74,39 @@ os.makedirs(folder, exist_ok=True)
 torch.manual_seed(0)
 data = torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
 arguments = transformers.TrainingArguments(
-    folder, max_steps=20, per_device_train_batch_size=8, save_strategy="no",
-    use_cpu=True, disable_tqdm=True, report_to=[], logging_strategy="no")
+    folder, max_steps=20, per_device_train_batch_size=8,
+    save_strategy="steps", save_steps=1, eval_strategy="steps", eval_steps=1,
+    logging_steps=1, metric_for_best_model="eval_loss",
+    use_cpu=True, disable_tqdm=True, report_to=[])
 
 class Stop(transformers.TrainerCallback):
     def on_step_end(self, args, state, control, **given):
         control.should_training_stop |= state.global_step >= steps
 
+class Judged(StoreTrainer):  # The best step is one that was resumed from.
+    def evaluate(self, *given, **named):
+        step = self.state.global_step
+        metrics = {"eval_loss": abs(step - 7) + 0.5}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics)
+        return metrics
+
 manager = ckptree.CheckpointManager(os.path.join(folder, "store"))
 StoreTrainer.manager = manager
-trainer = StoreTrainer(
-    Model(), arguments, callbacks=[Saves(manager), Stop()],
-    train_dataset=[{"x": x, "labels": 0} for x in data])
+rows = [{"x": x, "labels": 0} for x in data]
+patience = transformers.EarlyStoppingCallback(early_stopping_patience=30)
+trainer = Judged(Model(), arguments, callbacks=[Stop(), patience],
+                 train_dataset=rows, eval_dataset=rows)
 print("begins at", manager.latest_step() or 0)
 trainer.train(resume_from_checkpoint=newest_folder(arguments, manager))
 print(trainer.state.global_step,
       sum(p.double().square().sum().item()
-          for p in trainer.model.parameters()).hex())
+          for p in trainer.model.parameters()).hex(),
+      trainer.state.best_metric, trainer.state.best_global_step,
+      patience.early_stopping_patience_counter,
+      [sorted(row.items()) for row in trainer.state.log_history
+       if "train_runtime" not in row])
 manager.close()
 """
 
@@ -181,7 +197,7 @@ def test_it_goes_on_where_it_was(tmp_path, code, needed, steps):
 @pytest.mark.parametrize(
     "name",
     ["accelerate_loop", "lightning_io", "titan_hooks", "torch_loop",
-     "transformers_callback"],
+     "transformers_trainer"],
 )
 def test_it_is_short(name):
     text = (EXAMPLES / f"{name}.py").read_text()

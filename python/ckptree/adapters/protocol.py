@@ -131,8 +131,9 @@ class Expected(NamedTuple):
         if self.kind != "array":
             return self.kind
         dims = ", ".join("any" if n < 0 else str(n) for n in self.shape)
-        mark = f" ({self.tag})" if self.tag else ""
-        return f"{self.dtype}[{dims}]{mark}"
+        if self.tag:  # Its shape is that of the keys.
+            return f"key[{dims}] ({self.tag})"
+        return f"{self.dtype}[{dims}]"
 
 
 class Request(NamedTuple):

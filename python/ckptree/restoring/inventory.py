@@ -99,9 +99,11 @@ class Inventory:
         kind = values.kind_of(info)
         if kind != "array":
             return kind
+        if info.tag.startswith("prng:"):
+            dims = ", ".join(map(str, info.shape[:-1]))
+            return f"key[{dims}] ({info.tag})"
         dims = ", ".join(map(str, info.shape))
-        mark = f" ({info.tag})" if info.tag.startswith("prng:") else ""
-        return f"{info.dtype_name}[{dims}]{mark}"
+        return f"{info.dtype_name}[{dims}]"
 
 
 def shown_node(kind: str, empty: bool = True) -> str:
