@@ -278,7 +278,9 @@ class Database {
   // damage that its other copy, or the index, makes good; `ragged`: what a
   // crash may have left, which is no damage. Where there is a writer only the
   // file of all rows.
-  std::vector<std::string> CheckJournal(std::vector<std::string>* ragged) const;
+  // kPermissionDenied where this user may not read some of it.
+  absl::StatusOr<std::vector<std::string>> CheckJournal(
+      std::vector<std::string>* ragged) const;
   // Damage of a table of rows that a read met and that the journal made good:
   // the index is to be made anew. Empty: none was met.
   std::string IndexDamage() const;

@@ -122,7 +122,9 @@ class Verifier {
     if (options_.level != Level::kQuick && options_.steps.empty()) {
       const std::vector<std::string> known = engine_.warnings();
       std::vector<std::string> ragged;
-      for (std::string& what : database_.CheckJournal(&ragged)) {
+      CKPTREE_ASSIGN_OR_RETURN(std::vector<std::string> journal,
+                               database_.CheckJournal(&ragged));
+      for (std::string& what : journal) {
         if (std::find(known.begin(), known.end(), what) == known.end()) {
           AddHere(std::move(what));
         }

@@ -312,8 +312,8 @@ class Repairer {
     // Whichever of the two is damaged, the other has the rows.
     index_damage_ = engine.database().IndexDamage();
     std::vector<std::string> ragged;
-    const std::vector<std::string> journal =
-        engine.database().CheckJournal(&ragged);
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> journal,
+                             engine.database().CheckJournal(&ragged));
     AddNew(&report_.problems, journal);
     AddNew(&report_.problems, ragged);
     if (!index_damage_.empty()) {

@@ -397,7 +397,7 @@ void Database::Impl::NoteIndexDamage(std::string_view what) {
   }
 }
 
-std::vector<std::string> Database::CheckJournal(
+absl::StatusOr<std::vector<std::string>> Database::CheckJournal(
     std::vector<std::string>* ragged) const {
   const Impl& impl = *impl_;
   std::vector<std::string> damage;
@@ -411,6 +411,8 @@ std::vector<std::string> Database::CheckJournal(
     if (journal.ok()) {
       damage = journal->damage;
       *ragged = journal->ragged;
+    } else if (absl::IsPermissionDenied(journal.status())) {
+      return journal.status();
     } else {
       damage.emplace_back(journal.status().message());
     }
@@ -427,6 +429,7 @@ std::vector<std::string> Database::CheckJournal(
     }
   };
   const absl::Status rows = read();
+  if (absl::IsPermissionDenied(rows)) return rows;
   if (!rows.ok() && !absl::IsNotFound(rows)) {
     damage.push_back(
         absl::StrFormat("%s; the index has these rows", rows.message()));

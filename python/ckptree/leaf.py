@@ -157,7 +157,9 @@ class Leaf:
         >>> leaf.kind
         'array'
         """
-        return self._info.kind
+        from ckptree.arrays import values
+
+        return values.kind_of(self._info)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -516,7 +518,7 @@ class Leaf:
         return made
 
     def _check_array(self) -> tuple[int, ...]:
-        if self._info.kind != "array":
+        if self.kind != "array":
             raise TypeError(
                 f"{self.name} is of kind {self.kind}, not an array: use value()"
             )
@@ -537,7 +539,7 @@ class Leaf:
         return memory.empty(shape, dtypes.to_numpy(self._info.dtype))
 
     def __repr__(self) -> str:
-        if self._info.kind != "array":
+        if self.kind != "array":
             return f"<Leaf {self.name}: {self.kind}>"
         dims = ", ".join(map(str, self.shape))
         return f"<Leaf {self.name}: {self.dtype_name}[{dims}]>"

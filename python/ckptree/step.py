@@ -310,8 +310,8 @@ class Step(Mapping[str, Leaf]):
         with without_collection():
             for leaf in self.leaves(glob):
                 detail = leaf.detail
-                if detail.stats is None:
-                    continue
+                if detail.stats is None or leaf.kind == "int":
+                    continue  # Those of an int are of its bytes.
                 rows.append(
                     StatsRow(
                         leaf.name,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `ckptree` command that the package installs."""
 
+import json
 import subprocess
 import sys
 import sysconfig
@@ -8,18 +9,21 @@ from pathlib import Path
 
 import ckptree
 import numpy as np
+import pytest
+
+
+def command():
+    path = Path(sysconfig.get_path("scripts")) / "ckptree"
+    if path.exists():
+        return [path]
+    # Run by a Python that only sees the package.
+    return [sys.executable, "-c", "from ckptree._command import main; main()"]
 
 
 def run(*arguments):
-    command = Path(sysconfig.get_path("scripts")) / "ckptree"
-    if not command.exists():  # Run by a Python that only sees the package.
-        code = "from ckptree._command import main; main()"
-        return subprocess.run(
-            [sys.executable, "-c", code, *arguments],
-            capture_output=True,
-            text=True,
-        )
-    return subprocess.run([command, *arguments], capture_output=True, text=True)
+    return subprocess.run(
+        [*command(), *arguments], capture_output=True, text=True
+    )
 
 
 def test_it_is_of_the_version_of_the_package():
@@ -45,8 +49,40 @@ def test_ints_of_any_size(tmp_path):
         *((f"rng/state/{name}", n) for name, n in state["state"].items()),
         *((f"i/[{i}]", n) for i, n in enumerate(ints)),
     ]:
-        done = run("-C", str(tmp_path / "run"), "get", f"1:{key}")
+        here = ("-C", str(tmp_path / "run"))
+        done = run(*here, "get", f"1:{key}")
         assert (done.returncode, done.stdout) == (0, f"{value}\n"), key
+        for how in ("csv", "tsv"):
+            done = run(*here, "get", f"1:{key}", "-o", how)
+            assert done.stdout == f"{value}\n", (key, how)
+        about = json.loads(run(*here, "show", f"1:{key}", "--json").stdout)
+        assert about["kind"] == "int" and about["dtype"] is None, about
+        assert about["shape"] is about["statistics"] is None
+        assert run(*here, "get", f"1:{key}", "-o", "npy").returncode == 2
+    found = run(*here, "find", "kind=='int'", "--json").stdout
+    assert all(f'"i/[{i}]"' in found for i in range(len(ints))), found
+    with ckptree.open(tmp_path / "run") as store:
+        leaf = store[1]["i/[0]"]
+        assert (leaf.kind, leaf.value()) == ("int", ints[0])
+        assert repr(leaf) == "<Leaf i/[0]: int>"
+        with pytest.raises(TypeError, match="kind int"):
+            leaf[...]
+        assert not [row for row in store[1].stats() if row.name == leaf.name]
+
+
+def test_a_text_is_a_cell_of_csv_and_tsv(tmp_path):
+    text = '\x1b[31m"a",\r\n\tb\x7f'
+    with ckptree.Store(tmp_path / "run") as store:
+        store.save(1, {"t": text, "p": "plain"}).result()
+    here = ("-C", str(tmp_path / "run"), "get")
+    assert run(*here, "1:p", "-o", "tsv").stdout == "plain\n"
+    assert run(*here, "1:t", "-o", "tsv").stdout == (
+        '\\x1b[31m"a",\\r\\n\\tb\\x7f\n'
+    )
+    done = subprocess.run(
+        [*command(), *here, "1:t", "-o", "csv"], capture_output=True
+    )
+    assert done.stdout.decode() == '"\\x1b[31m""a"",\r\n\tb\\x7f"\n'
 
 
 def test_its_exit_code_is_that_of_the_program(tmp_path):

@@ -154,7 +154,7 @@ TEST_F(EndOfJournalTest, EarlierFilesAreMendedToo) {
       {
         ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
         std::vector<std::string> ragged;
-        EXPECT_THAT(reader->CheckJournal(&ragged),
+        EXPECT_THAT(reader->CheckJournal(&ragged).value(),
                     Contains(HasSubstr("journal/" + file)));
         EXPECT_THAT(ragged, IsEmpty());
       }
@@ -167,7 +167,7 @@ TEST_F(EndOfJournalTest, EarlierFilesAreMendedToo) {
       }
       ASSERT_OK_AND_ASSIGN(const auto again, Open(Mode::kRead));
       std::vector<std::string> ragged;
-      EXPECT_THAT(again->CheckJournal(&ragged), IsEmpty());
+      EXPECT_THAT(again->CheckJournal(&ragged).value(), IsEmpty());
       EXPECT_THAT(ragged, IsEmpty());
     }
   }
@@ -224,7 +224,7 @@ TEST_F(EndOfJournalTest, AShortSecondCopyIsMendedByTheNextWriter) {
     std::vector<std::string> ragged;
     {
       ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
-      EXPECT_THAT(reader->CheckJournal(&ragged), IsEmpty());
+      EXPECT_THAT(reader->CheckJournal(&ragged).value(), IsEmpty());
       EXPECT_THAT(ragged, Contains(HasSubstr("journal/b-0000000002")));
       EXPECT_THAT(reader->report().warnings, IsEmpty());
     }
@@ -271,7 +271,7 @@ TEST_F(EndOfJournalTest, AFlippedByteOfASecondCopyIsNoCrash) {
       std::vector<std::string> damage;
       {
         ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
-        damage = reader->CheckJournal(&ragged);
+        damage = reader->CheckJournal(&ragged).value();
       }
       const auto names_b = Contains(HasSubstr("journal/b-0000000002"));
       EXPECT_THAT(ragged,
@@ -296,7 +296,7 @@ TEST_F(EndOfJournalTest, ATipThatIsDamagedOrGoneIsToldAndMadeAnew) {
   std::ofstream(tip, std::ios::binary) << std::string(4096, '\0');
   {
     ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
-    EXPECT_THAT(reader->CheckJournal(&ragged), IsEmpty());
+    EXPECT_THAT(reader->CheckJournal(&ragged).value(), IsEmpty());
   }
   for (const bool gone : {false, true}) {
     SCOPED_TRACE(gone);
@@ -309,7 +309,7 @@ TEST_F(EndOfJournalTest, ATipThatIsDamagedOrGoneIsToldAndMadeAnew) {
         HasSubstr(gone ? "journal/tip is gone" : "journal/tip is damaged");
     {
       ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
-      EXPECT_THAT(reader->CheckJournal(&ragged), ElementsAre(named));
+      EXPECT_THAT(reader->CheckJournal(&ragged).value(), ElementsAre(named));
     }
     {
       ASSERT_OK_AND_ASSIGN(const auto writer, Open());
@@ -318,7 +318,7 @@ TEST_F(EndOfJournalTest, ATipThatIsDamagedOrGoneIsToldAndMadeAnew) {
       ASSERT_OK(writer->Close());
     }
     ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
-    EXPECT_THAT(reader->CheckJournal(&ragged), IsEmpty());
+    EXPECT_THAT(reader->CheckJournal(&ragged).value(), IsEmpty());
     EXPECT_THAT(ragged, IsEmpty());
   }
 }

@@ -129,6 +129,33 @@ TEST_P(UnreadableTest, ATableOfPayloadCostsWhatIsInItAlone) {
   EXPECT_GE(tried, 4);
 }
 
+// What this user may not read is not damaged.
+TEST_P(UnreadableTest, AFileOfOthersIsNoDamage) {
+  int tried = 0;
+  ForEachFile([&](const std::string&) {
+    if (tried > 0) return;  // Of one store.
+    {
+      ASSERT_OK_AND_ASSIGN(const auto writer, Open());
+      ASSERT_OK(writer->WriteRows());
+      ASSERT_OK(writer->Close());
+    }
+    for (const auto& entry : fs::directory_iterator(Store() + "/journal")) {
+      const std::string name = entry.path().filename().string();
+      if (!name.starts_with("rows-")) continue;
+      disk_->HideFile(entry.path().string(),
+                      std::generic_category().message(EACCES), GetParam());
+      ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+      std::vector<std::string> ragged;
+      EXPECT_THAT(
+          reader->CheckJournal(&ragged),
+          StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr(name)));
+      ++tried;
+    }
+    Heal();
+  });
+  EXPECT_EQ(tried, 1);
+}
+
 // Somebody's folder takes a name: what was in the file is gone, and no more.
 TEST_P(UnreadableTest, AFolderInThePlaceOfATable) {
   int tried = 0;

@@ -81,6 +81,17 @@ TEST_F(DoctorTest, AStoreThatIsWell) {
   EXPECT_THAT(Run({"-C", store_, "status"}).out, HasSubstr("CHECK"));
 }
 
+TEST_F(DoctorTest, AStoreThatIsDamagedIsAProblem) {
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(store_)) {
+    if (!entry.is_regular_file() || entry.path().filename() == "LOCK") continue;
+    std::filesystem::resize_file(entry.path(), entry.file_size() / 2);
+  }
+  const auto checks = Checks(1);
+  ASSERT_TRUE(checks.contains("store"));
+  EXPECT_EQ(checks.at("store")["level"], "problem");
+}
+
 TEST_F(DoctorTest, HowLongTheSpaceLasts) {
   const auto space = [this] { return Checks(0).at("space"); };
   const auto days = [&](const char* of) { return space()["facts"][of]; };

@@ -238,5 +238,33 @@ TEST_F(EndedImportTest, ByAKill) {
   EXPECT_EQ(Finish(running).code, 128 + SIGKILL);
 }
 
+// Which of them is meant cannot be told: none is taken in silence.
+TEST_F(ImportFoldersTest, AFolderWithSeveralCheckpointsIsRefused) {
+  const std::string index =
+      R"({"weight_map":{"w":"model-00001-of-00001.safetensors"}})";
+  Write("runs/model-00001-of-00001.safetensors", kOne);
+  Write("runs/model.safetensors.index.json", index);
+  const Result whole = Run({"-C", store_, "import", runs_, "--step", "1"});
+  EXPECT_EQ(whole.code, 0) << whole.err;
+  fs::remove_all(store_);
+  for (const std::string& other :
+       {std::string("ema.safetensors.index.json"), std::string("y.npy"),
+        std::string("adapter.safetensors"), std::string("z.npz")}) {
+    Write("runs/" + other, other.ends_with("json") ? index : kOne);
+    const Result result = Run({"-C", store_, "import", runs_, "--step", "1"});
+    EXPECT_EQ(result.code, 2) << result.out << result.err;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("several checkpoints"),
+                                  HasSubstr(other), HasSubstr("model.safe")));
+    EXPECT_FALSE(fs::exists(store_));
+    fs::remove(fs::path(runs_) / other);
+  }
+  // The one that is named.
+  Write("runs/adapter.safetensors", kOne);
+  const Result named =
+      Run({"-C", store_, "import", runs_ + "/model.safetensors.index.json",
+           "--step", "1"});
+  EXPECT_EQ(named.code, 0) << named.err;
+}
+
 }  // namespace
 }  // namespace ckptree

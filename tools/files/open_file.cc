@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "tools/files/plain_file.h"
 #include "tools/files/python_file.h"
@@ -44,18 +45,25 @@ bool IsReadFile(std::string_view path) {
   return EndsWithAny(path, {".safetensors", ".npz", ".npy", ".gguf", kIndex});
 }
 
+// One of those that an index lists.
+bool IsShard(std::string_view name) {
+  return name.ends_with(".safetensors") && name.find("-of-") != name.npos;
+}
+
 bool Exists(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
 }
 
-enum class FolderKind { kNone, kOrbax, kDcp, kFiles };
+enum class FolderKind { kNone, kOrbax, kDcp, kFiles, kSeveral };
 
 // What a folder holds, by the names in it.
 struct Folder {
   FolderKind kind = FolderKind::kNone;
   std::string file;                   // The one file or index in it.
   std::vector<std::string> npy = {};  // Or these.
+  // Of several: files, or indexes, that may be meant.
+  std::vector<std::string> choices = {};
 };
 
 Folder LookInto(const std::string& path) {
@@ -67,22 +75,51 @@ Folder LookInto(const std::string& path) {
     if (Exists(at / name)) return {FolderKind::kOrbax, ""};
   }
   std::vector<std::string> files;
+  std::vector<std::string> shards;
   std::error_code error;
   for (fs::directory_iterator it(at, error), end; !error && it != end;
        it.increment(error)) {
-    const std::string name = it->path().string();
-    if (name.ends_with(kIndex)) return {FolderKind::kFiles, name};
-    if (name.ends_with(".npy")) folder.npy.push_back(name);
-    if (EndsWithAny(name, {".safetensors", ".npz", ".gguf"})) {
-      files.push_back(name);
+    const std::string path_of = it->path().string();
+    if (path_of.ends_with(kIndex)) {
+      files.push_back(path_of);
+    } else if (path_of.ends_with(".npy")) {
+      folder.npy.push_back(path_of);
+    } else if (IsShard(it->path().filename().string())) {
+      shards.push_back(path_of);
+    } else if (EndsWithAny(path_of, {".safetensors", ".npz", ".gguf"})) {
+      files.push_back(path_of);
     }
   }
-  if (files.size() == 1) return {FolderKind::kFiles, files[0]};
-  if (files.empty() && !folder.npy.empty()) {
-    std::sort(folder.npy.begin(), folder.npy.end());
-    folder.kind = FolderKind::kFiles;
+  std::sort(files.begin(), files.end());
+  std::sort(folder.npy.begin(), folder.npy.end());
+  // Those of an index; without one each is a file.
+  const bool has_index = std::any_of(
+      files.begin(), files.end(),
+      [](const std::string& file) { return file.ends_with(kIndex); });
+  if (!has_index) files.insert(files.end(), shards.begin(), shards.end());
+  if (files.size() == 1 && folder.npy.empty()) {
+    return {FolderKind::kFiles, files[0]};
   }
-  return folder;
+  if (files.empty()) {
+    if (!folder.npy.empty()) folder.kind = FolderKind::kFiles;
+    return folder;
+  }
+  files.insert(files.end(), folder.npy.begin(), folder.npy.end());
+  return {FolderKind::kSeveral, "", {}, std::move(files)};
+}
+
+// Of the first few.
+std::string NamesOf(const std::vector<std::string>& paths) {
+  constexpr std::size_t kMost = 4;
+  std::string names;
+  for (std::size_t i = 0; i < paths.size() && i < kMost; ++i) {
+    absl::StrAppend(&names, i == 0 ? "" : ", ",
+                    fs::path(paths[i]).filename().string());
+  }
+  if (paths.size() > kMost) {
+    absl::StrAppendFormat(&names, " and %d more", paths.size() - kMost);
+  }
+  return names;
 }
 
 Foreign ForeignOf(FolderKind kind) {
@@ -92,6 +129,7 @@ Foreign ForeignOf(FolderKind kind) {
     case FolderKind::kOrbax:
       return Foreign::kOrbax;
     case FolderKind::kFiles:
+    case FolderKind::kSeveral:
     case FolderKind::kNone:
       return Foreign::kNone;
   }
@@ -173,6 +211,11 @@ absl::StatusOr<std::unique_ptr<ArrayFile>> OpenArrayFile(
       case FolderKind::kFiles:
         return folder.file.empty() ? OpenNpyFolder(path, folder.npy)
                                    : OpenArrayFile(folder.file);
+      case FolderKind::kSeveral:
+        return WithHint(absl::InvalidArgumentError(absl::StrFormat(
+                            "%s has several checkpoints: %s", Escape(path),
+                            Escape(NamesOf(folder.choices)))),
+                        "name the one that is meant");
       case FolderKind::kNone:
         return WithHint(
             absl::InvalidArgumentError(absl::StrFormat(

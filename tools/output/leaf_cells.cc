@@ -62,6 +62,10 @@ bool HoldsArray(const LeafInfo& leaf) {
   return leaf.dtype != DType::kNone && !IsLargeInt(leaf);
 }
 
+EntryKind KindOf(const LeafInfo& leaf) {
+  return IsLargeInt(leaf) ? EntryKind::kInt : leaf.kind;
+}
+
 Cell TypeCell(const LeafInfo& leaf) {
   if (IsLargeInt(leaf)) return TextCell("int");
   if (leaf.dtype == DType::kNone) return TextCell(Name(leaf.kind));

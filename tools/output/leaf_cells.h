@@ -24,6 +24,8 @@ std::string ShapeText(const Shape& shape);
 bool IsLargeInt(const LeafInfo& leaf);
 // Whether it is an array, and not the bytes of such an int.
 bool HoldsArray(const LeafInfo& leaf);
+// As it was saved: such an int is an int.
+EntryKind KindOf(const LeafInfo& leaf);
 
 // "float32[3,4]", or the kind of what is no array.
 Cell TypeCell(const LeafInfo& leaf);

@@ -83,6 +83,13 @@ std::string Quoted(const std::string& text, char separator) {
   return quoted + '"';
 }
 
+// What of control characters a format keeps as it is.
+std::string_view KeptIn(bool csv, bool terminal) {
+  if (!csv) return "";
+  // Quoted, as RFC 4180 has it. A terminal obeys CR, whatever is around it.
+  return terminal ? "\n\t" : "\n\t\r";
+}
+
 std::string Separated(const Table& table, const ShownRows& rows,
                       const std::vector<std::size_t>& shown, bool header,
                       char separator, std::string_view keep) {
@@ -474,11 +481,11 @@ absl::StatusOr<std::string> RenderRows(
   }
   switch (options.format) {
     case Format::kCsv:
-      // Quoted, as RFC 4180 has it. A terminal obeys CR, whatever is around it.
       return Separated(table, rows, shown, header, ',',
-                       terminal.is_terminal ? "\n\t" : "\n\t\r");
+                       KeptIn(/*csv=*/true, terminal.is_terminal));
     case Format::kTsv:
-      return Separated(table, rows, shown, header, '\t', "");
+      return Separated(table, rows, shown, header, '\t',
+                       KeptIn(/*csv=*/false, terminal.is_terminal));
     case Format::kMarkdown:
       return Markdown(table, rows, shown, piece.first);
     default:
@@ -487,6 +494,10 @@ absl::StatusOr<std::string> RenderRows(
   }
 }
 }  // namespace
+
+std::string SeparatedText(std::string_view text, bool csv, bool terminal) {
+  return Quoted(EscapeBut(text, KeptIn(csv, terminal)), csv ? ',' : '\t');
+}
 
 absl::StatusOr<std::string> Render(Table table, const TableOptions& options,
                                    const Terminal& terminal, Layout* layout) {

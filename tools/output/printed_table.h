@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -40,6 +41,9 @@ struct Piece {
 absl::StatusOr<std::string> Render(Table table, const TableOptions& options,
                                    const Terminal& terminal,
                                    Layout* layout = nullptr);
+
+// A text as a cell of CSV, or of TSV, has it.
+std::string SeparatedText(std::string_view text, bool csv, bool terminal);
 
 // kInvalidArgument where `options` name a column that `table` does not have,
 // whose rows are not looked at. For what is known before rows are.

@@ -420,6 +420,12 @@ absl::StatusOr<std::vector<Diagnosis>> Examined(Session& session) {
   if (!store.ok() && session.ByAddress() && IsOutOfReach(store.status())) {
     return std::vector{OutOfReachAt(session.directory(), store.status())};
   }
+  if (absl::IsDataLoss(store.status())) {
+    return std::vector{Diagnosis{
+        "store", Diagnosis::Level::kProblem,
+        std::string(store.status().message()),
+        session.ByAddress() ? "" : "`ckptree repair` says what can be mended"}};
+  }
   if (!store.ok()) return store.status();
   // Of a store that is read by its address: where it was fetched to.
   const StoreInfo info = (*store)->Info();

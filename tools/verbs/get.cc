@@ -24,6 +24,7 @@
 #include "tools/output/leaf_cells.h"
 #include "tools/output/new_file.h"
 #include "tools/output/npy.h"
+#include "tools/output/printed_table.h"
 #include "tools/output/quantity.h"
 #include "tools/verbs/file_view.h"
 
@@ -85,13 +86,8 @@ class Getter {
       const absl::StatusOr<LeafInfo> leaf = step_.Holder(named);
       if (!leaf.ok()) return leaf.status();
       if (many && output_.format == "text") {
-        const std::string type =
-            leaf->dtype == DType::kNone
-                ? std::string(Name(leaf->kind))
-                : absl::StrFormat("%s%s", Name(leaf->dtype),
-                                  ShapeText(leaf->shape));
         out_.Write(absl::StrFormat("%s%s  %s\n", first ? "" : "\n",
-                                   Escape(named.name), type));
+                                   Escape(named.name), TypeCell(*leaf).text));
       }
       if (!first && output_.format == "json") out_.Write(",");
       first = false;
@@ -119,6 +115,17 @@ class Getter {
     }
     const Shape shape = ResultShape(*selection);
     const ArrayReader reader(step_, leaf);
+    if (IsLargeInt(leaf) && target_.slice.empty() && output_.format != "json") {
+      if (output_.format == "raw" || output_.format == "npy") {
+        return WithHint(
+            absl::InvalidArgumentError(absl::StrFormat(
+                "`%s` is an int of more than 64 bits: it has no bytes of "
+                "NumPy's",
+                Escape(named.name))),
+            "-o text and --json write its digits");
+      }
+      return LargeInt(reader, *selection);
+    }
     if (output_.format == "raw" || output_.format == "npy") {
       if (output_.format == "npy") out_.Write(NpyHeader(leaf.dtype, shape));
       return reader.ReadPieces(
@@ -132,9 +139,6 @@ class Getter {
       return Rows(reader, *selection, shape, leaf.dtype);
     }
     if (output_.format == "text") {
-      if (IsLargeInt(leaf) && target_.slice.empty()) {
-        return LargeInt(reader, *selection);
-      }
       return Text(reader, *selection, shape, leaf.dtype);
     }
     const absl::StatusOr<std::vector<std::byte>> elements =
@@ -262,6 +266,13 @@ class Getter {
                                    SizeText(text.size())));
       }
       out_.Write("\n");
+      return;
+    }
+    if (output_.format == "csv" || output_.format == "tsv") {
+      const bool terminal = session_.terminal().is_terminal;
+      out_.Write(SeparatedText(text, output_.format == "csv",
+                               terminal && output_.file.empty()) +
+                 "\n");
       return;
     }
     out_.Write(session_.terminal().is_terminal && output_.file.empty()

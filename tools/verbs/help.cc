@@ -106,7 +106,9 @@ constexpr std::string_view kRev =
     "Which leaf (KEY), as `ckptree ls` prints it:\n"
     "  params/dense/kernel, opt/[0]/.mu, \"odd name\"/x\n"
     "  ['params']['dense']['kernel']   as jax.tree_util.keystr writes it\n"
-    "  params/*/bias, params/**        globs: * in one part, ** any parts\n"
+    "  params/*/bias, params/**        globs: * in one part, ** any parts; "
+    "what\n"
+    "                                  matches a subtree takes all below it\n"
     "  re:bias$                        a regular expression\n\n"
     "Which elements (SLICE): NumPy's, [0:10, ::2, -1]. \"[3]\" at the end is\n"
     "first tried as part of the key.\n";

@@ -67,9 +67,9 @@ Json StepValue(std::string_view name, const StepInfo& info) {
 Json ValueOf(std::string_view name, const LeafInfo& leaf,
              const LeafDetail* detail) {
   if (name == "key") return leaf.name;
-  if (name == "kind") return std::string(Name(leaf.kind));
+  if (name == "kind") return std::string(Name(KindOf(leaf)));
   if (name == "dtype" || name == "shape") {
-    if (leaf.dtype == DType::kNone) return Json();
+    if (!HoldsArray(leaf)) return Json();
     return name == "shape" ? Json(leaf.shape)
                            : Json(std::string(Name(leaf.dtype)));
   }

@@ -140,19 +140,17 @@ Table LeafTable(Listed* listed, const TableOptions& options, bool stats) {
                        std::size_t i, std::vector<Cell>* cells) {
     const LeafInfo& leaf = listed->leaves[i];
     const std::optional<LeafDetail>& detail = listed->details[i];
-    const bool array = leaf.dtype != DType::kNone;
+    const bool array = HoldsArray(leaf);
     RowMaker row(needed, cells);
     row.Add([&] { return TextCell(leaf.name); });
     row.Add([&] {
-      Cell dtype = TextCell(array ? Name(leaf.dtype) : Name(leaf.kind));
+      Cell dtype = TextCell(array ? Name(leaf.dtype) : Name(KindOf(leaf)));
       if (!array) dtype.value = nullptr;
-      if (IsLargeInt(leaf)) dtype.text = "int";
       return dtype;
     });
     row.Add([&] {
       Cell shape =
           array ? Cell{Json(leaf.shape), ShapeText(leaf.shape)} : NoCell();
-      if (IsLargeInt(leaf)) shape.text.clear();
       if (leaf.tie_to) shape.text = "-> " + Escape(leaf.tie_to->Text());
       return shape;
     });
@@ -172,7 +170,7 @@ Table LeafTable(Listed* listed, const TableOptions& options, bool stats) {
     row.Add([&] {
       return detail ? BytesCell(detail->stored_bytes, exact) : NoCell();
     });
-    row.Add([&] { return TextCell(Name(leaf.kind)); });
+    row.Add([&] { return TextCell(Name(KindOf(leaf))); });
     row.Add(
         [&] { return leaf.tie_to ? TextCell(leaf.tie_to->Text()) : NoCell(); });
     row.Add([&] { return leaf.tag.empty() ? NoCell() : TextCell(leaf.tag); });

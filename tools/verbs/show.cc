@@ -246,14 +246,14 @@ Json StatisticsJson(const Statistics& statistics) {
 
 Json LeafJson(const LeafInfo& named, const LeafInfo& leaf,
               const LeafDetail& detail) {
-  const bool array = leaf.dtype != DType::kNone;
+  const bool array = HoldsArray(leaf);
   Json boxes = Json::array();
   for (const BoxSpec& box : detail.boxes) {
     boxes.push_back({{"start", box.start}, {"shape", box.shape}});
   }
   return {{"key", named.name},
           {"tie_to", named.tie_to ? Json(leaf.name) : Json()},
-          {"kind", std::string(Name(leaf.kind))},
+          {"kind", std::string(Name(KindOf(leaf)))},
           {"dtype", array ? Json(std::string(Name(leaf.dtype))) : Json()},
           {"packed", leaf.packed},
           {"shape", array ? Json(leaf.shape) : Json()},
@@ -266,8 +266,9 @@ Json LeafJson(const LeafInfo& named, const LeafInfo& leaf,
           {"chunks", detail.chunk_count},
           {"chunk_shape", array ? Json(detail.chunk_shape) : Json()},
           {"boxes", boxes},
-          {"statistics",
-           detail.statistics ? StatisticsJson(*detail.statistics) : Json()}};
+          {"statistics", detail.statistics && !IsLargeInt(leaf)
+                             ? StatisticsJson(*detail.statistics)
+                             : Json()}};
 }
 
 Sheet LeafSheet(const Step& step, const LeafInfo& named, const LeafInfo& leaf,
@@ -276,8 +277,8 @@ Sheet LeafSheet(const Step& step, const LeafInfo& named, const LeafInfo& leaf,
   sheet.Add("key", named.name, Tone::kHeading);
   if (named.tie_to) sheet.Add("tied to", leaf.name);
   sheet.Add("step", StepText(step.info().branch, step.step()));
-  sheet.Add("kind", Name(leaf.kind));
-  if (leaf.dtype != DType::kNone) {
+  sheet.Add("kind", Name(KindOf(leaf)));
+  if (HoldsArray(leaf)) {
     sheet.Add("dtype", absl::StrFormat("%s%s", Name(leaf.dtype),
                                        leaf.packed ? ", packed" : ""));
     sheet.Add("shape", ListText(leaf.shape));
@@ -301,7 +302,7 @@ Sheet LeafSheet(const Step& step, const LeafInfo& named, const LeafInfo& leaf,
       sheet.Add("box", ListText(box.shape) + " from " + ListText(box.start));
     }
   }
-  if (detail.statistics) {
+  if (detail.statistics && !IsLargeInt(leaf)) {
     const Statistics& s = *detail.statistics;
     if (s.finite() > 0) {
       sheet.Add("min", ShortNumberText(s.min));
