@@ -303,7 +303,9 @@ absl::Status StagedContent::StageInto(Slot* slot, StagingPool::Lease lease) {
   if (!slot->state.compare_exchange_strong(idle, kCopying)) {
     return absl::OkStatus();
   }
-  const absl::Status status = CopyPiece(*slot, lease.bytes());
+  // Who takes the slot waits for the copy, also for one that found no memory.
+  const absl::Status status =
+      GuardedStatus("copying", [&] { return CopyPiece(*slot, lease.bytes()); });
   if (status.ok()) {
     slot->lease = std::move(lease);
     staged_bytes_.fetch_add(slot->piece.bytes, std::memory_order_relaxed);

@@ -159,7 +159,10 @@ absl::StatusOr<std::vector<StepRecordPtr>> StepRows::Newest(
       if (rows.size() > count) rows.pop_front();
       if (*at == last) break;
       scan_.Next();
-      if (!scan_.Valid()) return scan_.status();
+      if (!scan_.Valid()) {
+        CKPTREE_RETURN_IF_ERROR(scan_.status());
+        return absl::DataLossError("the rows of steps end before the last one");
+      }
       const auto fields = schema::DecodeStepKey(scan_.key());
       if (!fields.has_value() || fields->branch != branch) {
         return absl::DataLossError("a key is of no step");

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ckptree.errors import Error
 from ckptree.hints import TYPE_CHECKING, Any, Protocol
@@ -444,6 +444,11 @@ class Leaf:
         if not shape:
             raise TypeError(f"{self.name} has no dimensions, and so no len()")
         return shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Along the first dimension, as NumPy has it: each is read when it is
+        come to. TypeError as of len()."""
+        return map(self.__getitem__, range(len(self)))
 
     def __bool__(self) -> bool:
         return True  # Without elements, too.

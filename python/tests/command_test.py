@@ -55,7 +55,8 @@ def test_ints_of_any_size(tmp_path):
         for how in ("csv", "tsv"):
             done = run(*here, "get", f"1:{key}", "-o", how)
             assert done.stdout == f"{value}\n", (key, how)
-        about = json.loads(run(*here, "show", f"1:{key}", "--json").stdout)
+        shown = json.loads(run(*here, "show", f"1:{key}", "--json").stdout)
+        (about,) = shown["leaves"]
         assert about["kind"] == "int" and about["dtype"] is None, about
         assert about["shape"] is about["statistics"] is None
         assert run(*here, "get", f"1:{key}", "-o", "npy").returncode == 2

@@ -214,3 +214,33 @@ def test_records_of_many_leaves_are_read_at_once_and_not_before(tmp_path):
             step[leaf.name].detail for leaf in leaves
         ]
         assert counting.asked == [20] + 20 * [1]
+
+
+def test_a_leaf_is_gone_through_as_numpy_does_it(tmp_path):
+    rows, wide = np.arange(6.0).reshape(3, 2), np.zeros((0, 4))
+    with ckptree.Store(tmp_path / "run") as store:
+        state = {"rows": rows, "wide": wide, "one": np.float32(2), "n": 5}
+        store.save(1, state | {"scalar": np.array(3.0)}).result(timeout=60)
+        step = store[1]
+        assert [row.tolist() for row in step["rows"]] == rows.tolist()
+        assert list(step["wide"]) == []
+        for name in ("one", "scalar", "n"):
+            with pytest.raises(TypeError, match=name):
+                list(step[name])
+
+
+def test_a_key_that_needs_quotes_is_advised(tmp_path):
+    with ckptree.Store(tmp_path / "run") as store:
+        keys = {"w": 1, "w<b>": 2, "a b": 3}
+        store.save(1, {"params": keys}).result(timeout=60)
+        step = store[1]
+        for key in ("w<b>", "a b"):
+            with pytest.raises(KeyError, match="did you mean") as raised:
+                step[f"params/{key}"]
+            assert f"'params/\"{key}\"'" in str(raised.value)
+            assert step[f'params/"{key}"'].value() == keys[key]
+            assert f"params/{key}" not in step
+        with pytest.raises(KeyError, match="no leaf 'x y'"):
+            step["x y"]
+        with pytest.raises(ValueError, match="'params/a b'"):
+            store.history("params/a b")

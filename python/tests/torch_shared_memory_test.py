@@ -81,3 +81,21 @@ def test_a_named_tuple_where_a_tuple_was(store):
     made = ckptree.torch.load(store, fresh)
     assert tuple(made["p"]) == (1, 2) and tuple(made["q"]) == (5,)
     assert tuple(made["l"]) == (3, 4) and fresh["w"].tolist() == [1, 1, 1]
+
+
+def test_memory_that_was_freed_is_an_error(store):
+    """As FSDP leaves what it has sharded."""
+    ckptree.torch.save(store, 1, {"w": torch.ones(3)}).result()
+    freed = torch.zeros(3)
+    freed.untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match="freed"):
+        store.save(2, {"w": freed})
+    with pytest.raises(ckptree.MismatchError, match="freed"):
+        ckptree.torch.load(store, {"w": freed})
+    # As a template it has all that is asked.
+    made = store.restore(1, like={"w": freed})["w"]
+    assert made.tolist() == [1, 1, 1]
+    kept = Holder(freed)
+    ckptree.torch.save(store, 3, {"k": Holder(torch.ones(3))}).result()
+    ckptree.torch.load(store, {"k": kept}, step=3)
+    assert kept.held.tolist() == [1, 1, 1]

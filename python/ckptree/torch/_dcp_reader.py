@@ -74,12 +74,14 @@ class StoreReader(Closing, StorageReader):  # type: ignore[misc]
 
     Raises
     ------
-    StoreNotFoundError
-        Out of dcp.load(), in its CheckpointException, as all others.
-    NotFoundError
-        No step matches.
+    StoreNotFoundError, NotFoundError
+        Out of read_metadata(): there is no store, or no such step. dcp.load()
+        makes an AssertionError with the same text of it, in its
+        CheckpointException, which is no Exception. So ask before whether there
+        is anything to load, by ckptree.open() and its steps().
     MismatchError
-        A tensor is of another type than what it is loaded into.
+        Out of dcp.load(), in its CheckpointException, as what is left: a tensor
+        is of another type than what it is loaded into.
     CorruptionError
         The bytes are not those that were saved.
 

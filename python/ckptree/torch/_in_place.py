@@ -21,7 +21,7 @@ import torch
 from ckptree import _engine, _rules
 from ckptree.adapters import torch_keys, torch_saved
 from ckptree.adapters.protocol import ANY_SIZE, Expected, Request, type_name
-from ckptree.adapters.torch import takes, whole
+from ckptree.adapters.torch import is_freed, takes, whole
 from ckptree.adapters.torch_dtypes import NAMES, memory_of
 from ckptree.adapters.torch_parts import PLAIN, classes_of
 from ckptree.arrays import values
@@ -276,6 +276,14 @@ class InPlace(Like):
             return request._replace(place=self.device)
         if ANY_SIZE in leaf.shape:
             return request
+        if is_freed(here):
+            self.differ(
+                name,
+                "memory",
+                "its memory was freed: nothing can be read into it",
+                request.info,
+            )
+            return None
         if _overlaps(here):
             self.differ(
                 name,
@@ -532,6 +540,7 @@ def _fits(tensor: torch.Tensor, info: _engine.LeafInfo) -> bool:
         and NAMES.get(tensor.dtype) == info.dtype_name
         and tuple(tensor.shape) == info.shape
         and not _overlaps(tensor)
+        and not is_freed(tensor)
     )
 
 
