@@ -29,7 +29,7 @@ namespace ckptree::kv {
 namespace {
 
 constexpr absl::Duration kMaxPause = absl::Minutes(1);
-// Of an answer that is none of S3.
+// Of an answer that is not one of S3's.
 constexpr std::size_t kMostShown = 24;
 
 // A code of an error is a word of letters; nothing else of an answer is shown:

@@ -227,7 +227,7 @@ class Step(Mapping[str, Leaf]):
         return f"{said}{_CLOSEST}{meant!r}?" if meant else said
 
     def _unquoted(self, name: str, said: str) -> str:
-        """Of a name that is none: the key may be one that needs quotes."""
+        """Of a text that no leaf can have: its key may need quotes."""
         text = f"step {self.step} has no leaf {name!r}"
         if self.info.leaf_count <= _MOST_COMPARED:
             for there in _engine.leaf_names(self._engine):

@@ -383,8 +383,6 @@ TEST_F(BadInputTest, StepsAndTags) {
     EXPECT_THAT(Save(3, bytes_, {.time = time}),
                 StatusIs(kInvalid, HasSubstr("its time is infinite")));
   }
-  EXPECT_THAT(Save(3, bytes_, {.tagged = true}),
-              StatusIs(kInvalid, HasSubstr("`overwrite` is not set")));
   const auto new_year = [](int year) {
     return absl::FromCivil(absl::CivilYear(year), absl::UTCTimeZone());
   };

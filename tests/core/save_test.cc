@@ -381,6 +381,9 @@ TEST_F(SaveTest, PinsOverwritesAndTags) {
   EXPECT_THAT(std::move(builder).Commit().WaitCommitted(kLong),
               StatusIs(kPrecondition, HasSubstr("step 1 is tagged 'good'")));
   EXPECT_TRUE(Read(Tagged("good")) == small_);
+  EXPECT_THAT(Save(1, large_, {.tagged = true}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("`overwrite` is not set")));
   ASSERT_OK(Save(1, large_, {.overwrite = true, .tagged = true}));
   EXPECT_TRUE(held.Value("w")->bytes == small_);
   EXPECT_TRUE(Read(AtStep(1)) == large_);

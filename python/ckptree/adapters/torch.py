@@ -123,7 +123,7 @@ def pieces(value: Any) -> Pieces | Container | None:
 
 def is_freed(value: torch.Tensor) -> bool:
     """Whether the bytes of its elements are nowhere."""
-    return value.numel() > 0 and value.untyped_storage().nbytes() == 0
+    return bool(value.numel() > 0 and value.untyped_storage().nbytes() == 0)
 
 
 def _check(value: torch.Tensor) -> None:
