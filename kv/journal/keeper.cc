@@ -229,7 +229,16 @@ bool JournalKeeper::IsBehind() const {
 bool JournalKeeper::HasWork() const {
   if (stopping_ || WantsFlush()) return true;
   if (absl::Now() < not_before_) return false;
-  return mend_ || bytes_since_rows_ > RowsLimit() || WantsNext();
+  return RowsAreDueLocked() || WantsNext();
+}
+
+bool JournalKeeper::RowsAreDueLocked() const {
+  return mend_ || bytes_since_rows_ > RowsLimit();
+}
+
+bool JournalKeeper::RowsAreDue() const {
+  const absl::MutexLock lock(&mutex_);
+  return RowsAreDueLocked();
 }
 
 bool JournalKeeper::WantsFlush() const {
@@ -276,7 +285,9 @@ absl::Status JournalKeeper::Do(const Work& work) {
   if (work.sync) status.Update(writer->SyncSecond());
   absl::Status rows;
   if (work.rows) {
-    rows = WriteRows();
+    const absl::MutexLock one(&writing_rows_);
+    // Somebody else may have written them while this thread came here.
+    if (RowsAreDue()) rows = WriteRowsLocked();
     status.Update(rows);
   }
   // It is a part of WriteRows(), and needs less room than the rest of it.
@@ -321,7 +332,7 @@ void JournalKeeper::Loop() {
       work.sync = std::exchange(unsynced_, false);
       work.flush = WantsFlush();
       if (absl::Now() >= not_before_) {
-        work.rows = mend_ || bytes_since_rows_ > RowsLimit();
+        work.rows = RowsAreDueLocked();
         work.prepare = WantsNext();
       }
     }
@@ -392,6 +403,10 @@ absl::Status JournalKeeper::ScanInto(RowsHead head, ChainPoint* as_of) {
 
 absl::Status JournalKeeper::WriteRows() {
   const absl::MutexLock one(&writing_rows_);
+  return WriteRowsLocked();
+}
+
+absl::Status JournalKeeper::WriteRowsLocked() {
   JournalWriter* writer = nullptr;
   ChainPoint as_of;
   std::uint64_t file = 0;

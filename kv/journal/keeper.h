@@ -125,6 +125,9 @@ class JournalKeeper {
   // Of files of all rows those that a crash left behind a newer one that is
   // whole. True where there were some.
   bool DropOlderRows();
+  absl::Status WriteRowsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_rows_);
+  bool RowsAreDue() const ABSL_LOCKS_EXCLUDED(mutex_);
+  bool RowsAreDueLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool WantsFlush() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The file after the current one is needed and not made yet.
   bool WantsNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

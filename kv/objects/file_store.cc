@@ -79,12 +79,13 @@ bool IsFolder(const std::string& path) {
 
 // Synced where it stands in.
 absl::Status MakeIn(const std::string& path) {
-  if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) {
+  const bool made = mkdir(path.c_str(), 0777) == 0;
+  if (!made && errno != EEXIST) {
     return ErrnoStatus(errno, absl::StrCat("making ", path));
   }
   absl::Status synced = SyncFolder(ParentOf(path));
   // Else the next one finds it there, and does not sync it.
-  if (!synced.ok()) rmdir(path.c_str());
+  if (made && !synced.ok()) rmdir(path.c_str());
   return synced;
 }
 

@@ -14,7 +14,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -29,8 +28,6 @@ namespace ckptree::kv {
 namespace {
 
 constexpr absl::Duration kMaxPause = absl::Minutes(1);
-// Of an answer that is not one of S3's.
-constexpr std::size_t kMostShown = 24;
 
 // A code of an error is a word of letters; nothing else of an answer is shown:
 // some servers quote the request there, and what signed it.
@@ -126,9 +123,9 @@ S3Verdict JudgeS3(const HttpAnswer& answer, const std::string& what, S3Of of) {
   if (status == 404 && !answer.body.empty() && S3Root(answer.body) != "Error") {
     return {S3Meaning::kAgain,
             absl::UnavailableError(absl::StrCat(
-                said, ", in words that are not of S3 (\"",
-                absl::CHexEscape(answer.body.substr(0, kMostShown)),
-                "\"): is the endpoint that of an object store, and up?")),
+                said,
+                ", and not in the words of S3: is the endpoint that of an "
+                "object store, and is that up?")),
             PauseAsked(answer), false};
   }
   if (status == 404) {

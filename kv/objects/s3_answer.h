@@ -50,8 +50,7 @@ struct S3List {
   ObjectPage page;
   // The keys that it begins and ends with, with `base`, of those left out, too.
   std::string first, last;
-  std::string
-      next;  // Of a page that is not the last one: the next one's token.
+  std::string next;  // The token of the page behind it; empty: the last one.
 };
 absl::StatusOr<S3List> ParseS3List(const std::string& body,
                                    std::string_view base);

@@ -133,9 +133,11 @@ def test_shards_with_an_index(tmp_path):
         files.update(dict.fromkeys(part, name))
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    out = tmp_path / "out"
+    out.mkdir()
     for source in (index, tmp_path):
-        run("export", source, tmp_path / "all.npz", "--force")
-        with np.load(tmp_path / "all.npz") as found:
+        run("export", source, out / "all.npz", "--force")
+        with np.load(out / "all.npz") as found:
             same(dict(found), made)
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
     run("ls", index, code=2)

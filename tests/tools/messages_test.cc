@@ -55,6 +55,26 @@ TEST_F(MessagesTest, OneStepIsNoSteps) {
   ASSERT_OK(store.Close());
 }
 
+// One of them would be ignored.
+TEST_F(MessagesTest, FlagsThatContradictEachOther) {
+  ASSERT_EQ(Ask({"tag", "good", "500"}).code, 0);
+  const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
+      {{"log", "--json", "-o", "csv"}, "two formats"},
+      {{"get", "500:params/w", "-o", "npy", "--json"}, "two formats"},
+      {{"tag", "good", "-d", "--move"}, "`--delete` takes a tag away"},
+      {{"rm", "100", "-y", "--timeout", "1", "--wait", "2"}, "are one flag"},
+      {{"log", "--sort", ""}, "names no column"},
+      {{"log", "--sort", "-"}, "names no column"},
+  };
+  for (const auto& [words, text] : wrong) {
+    const Result result = Ask(words);
+    EXPECT_EQ(result.code, 2) << words[0] << result.out;
+    EXPECT_THAT(result.err, HasSubstr(text));
+  }
+  EXPECT_THAT(Ask({"log", "--json", "-o", "json"}).out, HasSubstr("500"));
+  EXPECT_THAT(Ask({"log"}).out, AllOf(HasSubstr("good"), HasSubstr("100")));
+}
+
 TEST_F(MessagesTest, BestNeedsMinOrMax) {
   for (const char* rev : {"best:loss:mid", "best:loss:", "best:loss:mid:lr"}) {
     const Result result = Ask({"get", rev});

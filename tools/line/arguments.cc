@@ -112,6 +112,17 @@ absl::StatusOr<Arguments> Arguments::Parse(std::span<const FlagSpec> flags,
     }
     arguments.flags_[std::string(flag->name)] = std::move(values);
   }
+  // The two names that some flags have.
+  if (const auto output = arguments.Find("output");
+      arguments.Has("json") && output.has_value() && *output != "json") {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "`--json` and `-o %s` are two formats: give one", Escape(*output)));
+  }
+  if (const auto wait = arguments.Find("wait");
+      wait.has_value() && wait != arguments.Find("timeout").value_or(*wait)) {
+    return absl::InvalidArgumentError(
+        "`--timeout` and `--wait` are one flag: give one");
+  }
   return arguments;
 }
 

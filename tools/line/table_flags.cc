@@ -93,6 +93,10 @@ absl::StatusOr<TableOptions> ParseTableOptions(const Arguments& arguments) {
                     "in double quotes: --columns 'step,\"a,b\"'");
   }
   options.sort = arguments.Get("sort", "");
+  if (arguments.Has("sort") &&
+      options.sort.find_first_not_of('-') == std::string::npos) {
+    return absl::InvalidArgumentError("--sort names no column");
+  }
   if (options.sort.starts_with('-')) {
     options.descending = true;
     options.sort.erase(0, 1);

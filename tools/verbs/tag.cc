@@ -61,6 +61,11 @@ absl::StatusOr<int> RunTag(Session& session) {
   if (session.words().empty() || (remove && session.words().size() > 1)) {
     return absl::InvalidArgumentError("`ckptree tag --delete` needs one NAME");
   }
+  if (remove && session.arguments().Has("move")) {
+    return absl::InvalidArgumentError(
+        "`--delete` takes a tag away and `--move` gives it to another step: "
+        "give one");
+  }
   if (absl::Status status =
           CheckNoTable(session.arguments(), remove ? "--delete" : "NAME");
       !status.ok()) {
