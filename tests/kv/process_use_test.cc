@@ -36,7 +36,7 @@ TEST(ProcessUseTest, AForkWaitsForWhoHoldsIt) {
     holds = true;
     while (!forks) std::this_thread::yield();
     // Longer than a fork takes, and much less than it waits at most.
-    std::vector<unsigned char> memory(std::size_t{16} << 20);
+    std::vector<unsigned char> memory(std::size_t{1} << 20);
     for (int i = 0; i < 4; ++i) {
       for (unsigned char& byte : memory) ++byte;
     }
