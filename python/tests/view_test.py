@@ -172,7 +172,7 @@ def test_packed_elements_are_refused_by_name(store):
 
     class Packed:
         kind, packed, dtype_name, shape = "array", True, "int4", (4,)
-        name, dtype = "packed/w", 0
+        name, dtype, tag = "packed/w", 0, ""
 
     leaf = ckptree.Leaf._of(store[1]._engine, Packed(), None)
     with pytest.raises(NotImplementedError, match="packed/w.*int4"):
