@@ -414,24 +414,19 @@ absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
 }
 
 absl::Status CheckpointManager::EndSave(StepBuilder builder) {
-  CKPTREE_RETURN_IF_ERROR(impl_->CheckOfStore(*builder.impl().engine));
   return impl_->EndSave(std::move(builder), /*waits=*/true);
 }
 
 absl::Status CheckpointManager::SubmitSave(StepBuilder builder) {
-  CKPTREE_RETURN_IF_ERROR(impl_->CheckOfStore(*builder.impl().engine));
   return impl_->EndSave(std::move(builder), /*waits=*/false);
 }
 
-absl::Status CheckpointManager::Impl::CheckOfStore(
-    const internal::Engine& builders) const {
-  if (&builders == &engine()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("the step was begun in %s, and this manager saves to %s",
-                      builders.directory(), engine().directory()));
-}
-
 absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder, bool waits) {
+  if (const internal::Engine& of = *builder.impl().engine; &of != &engine()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the step was begun in %s, and this manager saves to %s",
+        of.directory(), engine().directory()));
+  }
   if (const absl::Status mistake = builder.status(); !mistake.ok()) {
     return GiveUp(std::move(builder), mistake);
   }

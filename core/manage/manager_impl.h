@@ -165,8 +165,6 @@ struct CheckpointManager::Impl {
   void PassOnPreemption() const;
   absl::StatusOr<internal::ManagerRanks::Decision> Decided(bool yes) const;
 
-  // kInvalidArgument where a builder is of an engine that is not this one.
-  absl::Status CheckOfStore(const internal::Engine& builders) const;
   // `waits`: until the caller may change its arrays.
   absl::Status EndSave(StepBuilder builder, bool waits);
 

@@ -229,16 +229,11 @@ bool JournalKeeper::IsBehind() const {
 bool JournalKeeper::HasWork() const {
   if (stopping_ || WantsFlush()) return true;
   if (absl::Now() < not_before_) return false;
-  return RowsAreDueLocked() || WantsNext();
-}
-
-bool JournalKeeper::RowsAreDueLocked() const {
-  return mend_ || bytes_since_rows_ > RowsLimit();
+  return RowsAreDue() || WantsNext();
 }
 
 bool JournalKeeper::RowsAreDue() const {
-  const absl::MutexLock lock(&mutex_);
-  return RowsAreDueLocked();
+  return mend_ || bytes_since_rows_ > RowsLimit();
 }
 
 bool JournalKeeper::WantsFlush() const {
@@ -286,8 +281,12 @@ absl::Status JournalKeeper::Do(const Work& work) {
   absl::Status rows;
   if (work.rows) {
     const absl::MutexLock one(&writing_rows_);
-    // Somebody else may have written them while this thread came here.
-    if (RowsAreDue()) rows = WriteRowsLocked();
+    bool due = false;  // Somebody else may have written them since.
+    {
+      const absl::MutexLock lock(&mutex_);
+      due = RowsAreDue();
+    }
+    if (due) rows = WriteRowsLocked();
     status.Update(rows);
   }
   // It is a part of WriteRows(), and needs less room than the rest of it.
@@ -332,7 +331,7 @@ void JournalKeeper::Loop() {
       work.sync = std::exchange(unsynced_, false);
       work.flush = WantsFlush();
       if (absl::Now() >= not_before_) {
-        work.rows = RowsAreDueLocked();
+        work.rows = RowsAreDue();
         work.prepare = WantsNext();
       }
     }
@@ -422,9 +421,7 @@ absl::Status JournalKeeper::WriteRowsLocked() {
     ceiling = writer_->version_ceiling();
     const absl::MutexLock state(&mutex_);
     bytes = bytes_since_rows_;
-    is_written = rows_written_.has_value() &&
-                 rows_written_->ordinal == as_of.ordinal &&
-                 rows_written_->hash == as_of.hash;
+    is_written = rows_written_ == as_of;
   }
   RowsHead head;
   head.uuid = context_.preface.uuid;
@@ -439,9 +436,8 @@ absl::Status JournalKeeper::WriteRowsLocked() {
   const absl::StatusOr<JournalContent> journal =
       ReadJournal(context_.options, context_.directory, 1,
                   /*beside_writer=*/true);
-  absl::Status merged = journal.status();
-  if (is_written) merged = absl::OkStatus();
-  if (journal.ok() && !is_written) {
+  absl::Status merged = is_written ? absl::OkStatus() : journal.status();
+  if (merged.ok() && !is_written) {
     merged = MergeInto(*journal, as_of, head);
     if (absl::IsResourceExhausted(merged) && DropOlderRows()) {
       merged = MergeInto(*journal, as_of, head);
@@ -532,15 +528,8 @@ bool JournalKeeper::DropOlderRows() {
         return ordinal.has_value() && *ordinal < newest.ordinal;
       });
   if (!any) return false;
-  const auto is_whole = [&]() -> absl::Status {
-    CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<RowsReader> rows,
-                             RowsReader::Open(context_.options, newest.path));
-    while (true) {
-      CKPTREE_ASSIGN_OR_RETURN(const RowsEntry* const entry, rows->Next());
-      if (entry == nullptr) return absl::OkStatus();
-    }
-  };
-  return is_whole().ok() && DropRowsBut(newest.ordinal).ok();
+  return CheckRowsFile(context_.options, newest.path).ok() &&
+         DropRowsBut(newest.ordinal).ok();
 }
 
 absl::Status JournalKeeper::Close(bool flushed) {

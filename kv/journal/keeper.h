@@ -126,8 +126,7 @@ class JournalKeeper {
   // whole. True where there were some.
   bool DropOlderRows();
   absl::Status WriteRowsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_rows_);
-  bool RowsAreDue() const ABSL_LOCKS_EXCLUDED(mutex_);
-  bool RowsAreDueLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool RowsAreDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool WantsFlush() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The file after the current one is needed and not made yet.
   bool WantsNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -190,6 +190,9 @@ class RowsReader {
   std::unique_ptr<Impl> impl_;
 };
 
+// Reads all of a file. As RowsReader with kStop says what is wrong.
+absl::Status CheckRowsFile(const Options& options, const std::string& path);
+
 // Nothing: the row is deleted.
 using RowChanges = std::map<RowKey, std::optional<RowValue>>;
 

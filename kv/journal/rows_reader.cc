@@ -388,4 +388,13 @@ absl::StatusOr<const RowsEntry*> RowsReader::Next() {
   return nullptr;
 }
 
+absl::Status CheckRowsFile(const Options& options, const std::string& path) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<RowsReader> reader,
+                           RowsReader::Open(options, path));
+  while (true) {
+    CKPTREE_ASSIGN_OR_RETURN(const RowsEntry* const entry, reader->Next());
+    if (entry == nullptr) return absl::OkStatus();
+  }
+}
+
 }  // namespace ckptree::kv

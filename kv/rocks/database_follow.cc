@@ -421,12 +421,7 @@ absl::StatusOr<std::vector<std::string>> Database::CheckJournal(
     CKPTREE_ASSIGN_OR_RETURN(const RowsFile file,
                              FindRowsFile(impl.reader_options, impl.directory));
     if (file.ordinal == 0) return absl::OkStatus();
-    CKPTREE_ASSIGN_OR_RETURN(const std::unique_ptr<RowsReader> reader,
-                             RowsReader::Open(impl.reader_options, file.path));
-    for (;;) {
-      CKPTREE_ASSIGN_OR_RETURN(const RowsEntry* const entry, reader->Next());
-      if (entry == nullptr) return absl::OkStatus();
-    }
+    return CheckRowsFile(impl.reader_options, file.path);
   };
   const absl::Status rows = read();
   if (absl::IsPermissionDenied(rows)) return rows;

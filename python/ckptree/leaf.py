@@ -157,9 +157,13 @@ class Leaf:
         >>> leaf.kind
         'array'
         """
+        info = self._info
+        # Asked of each of very many, of which nearly none is such an int.
+        if len(self._shape) != 1 or not info.tag:
+            return info.kind
         from ckptree.arrays import values
 
-        return values.kind_of(self._info)
+        return values.kind_of(info)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -31,14 +31,6 @@
 namespace ckptree::tools {
 namespace {
 
-std::string ShapeText(const Shape& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    absl::StrAppendFormat(&text, "%s%d", i == 0 ? "" : ",", shape[i]);
-  }
-  return text + "]";
-}
-
 // The dtype under which a scalar leaf is written to an array file.
 DType ScalarType(const LeafInfo& leaf) {
   if (leaf.kind == EntryKind::kBool) return DType::kBool;
@@ -115,16 +107,8 @@ class Getter {
     }
     const Shape shape = ResultShape(*selection);
     const ArrayReader reader(step_, leaf);
-    if (IsLargeInt(leaf) && target_.slice.empty() && output_.format != "json") {
-      if (output_.format == "raw" || output_.format == "npy") {
-        return WithHint(
-            absl::InvalidArgumentError(absl::StrFormat(
-                "`%s` is an int of more than 64 bits: it has no bytes of "
-                "NumPy's",
-                Escape(named.name))),
-            "-o text and --json write its digits");
-      }
-      return LargeInt(reader, *selection);
+    if (IsLargeInt(leaf) && target_.slice.empty()) {
+      return LargeInt(named, leaf, reader, *selection);
     }
     if (output_.format == "raw" || output_.format == "npy") {
       if (output_.format == "npy") out_.Write(NpyHeader(leaf.dtype, shape));
@@ -144,21 +128,29 @@ class Getter {
     const absl::StatusOr<std::vector<std::byte>> elements =
         reader.Read(*selection);
     if (!elements.ok()) return elements.status();
-    if (IsLargeInt(leaf) && target_.slice.empty()) {
-      LeafInfo number = leaf;
-      number.kind = EntryKind::kInt;
-      number.dtype = DType::kNone;
-      PutJson(named, number, {}, DecimalText(*elements));
-      return absl::OkStatus();
-    }
     PutJson(named, leaf, shape, ArrayJson(leaf.dtype, shape, *elements));
     return absl::OkStatus();
   }
 
-  absl::Status LargeInt(const ArrayReader& reader, const Selection& all) {
+  absl::Status LargeInt(const LeafInfo& named, const LeafInfo& leaf,
+                        const ArrayReader& reader, const Selection& all) {
+    if (output_.format == "raw" || output_.format == "npy") {
+      return WithHint(absl::InvalidArgumentError(absl::StrFormat(
+                          "`%s` is an int of more than 64 bits: it has no "
+                          "bytes of NumPy's",
+                          Escape(named.name))),
+                      "-o text and --json write its digits");
+    }
     const absl::StatusOr<std::vector<std::byte>> bytes = reader.Read(all);
     if (!bytes.ok()) return bytes.status();
-    out_.Write(DecimalText(*bytes) + "\n");
+    if (output_.format != "json") {
+      out_.Write(DecimalText(*bytes) + "\n");
+      return absl::OkStatus();
+    }
+    LeafInfo number = leaf;
+    number.kind = EntryKind::kInt;
+    number.dtype = DType::kNone;
+    PutJson(named, number, {}, DecimalText(*bytes));
     return absl::OkStatus();
   }
 
