@@ -48,6 +48,8 @@ namespace {
 
 // More rows than these are read from the beginning as fast as one by one.
 constexpr std::size_t kMostChanged = std::size_t{1} << 16;
+// In the staging folder, which each open for writing empties.
+constexpr std::string_view kHeldRoomName = "flush-room.tmp";
 constexpr std::size_t kVerifyReadahead = std::size_t{2} << 20;
 
 }  // namespace
@@ -58,6 +60,8 @@ Database::Impl::Impl(std::string directory_in, const Options& options_in,
       options(options_in),
       mode(mode_in),
       watcher(std::make_shared<Watcher>(options_in.log)),
+      flush_room(std::make_shared<HeldRoom>(
+          Join(Join(directory, kStagingName), kHeldRoomName))),
       reader_options(Guarded(options_in, Guard::kReader, nullptr)),
       writer_options(GuardedForWriting()),
       table_files(std::make_shared<TableFiles>(options_in)),
@@ -69,27 +73,29 @@ Database::Impl::Impl(std::string directory_in, const Options& options_in,
                        ? nullptr
                        : std::make_unique<SpareTables>(options_in)),
       tail(reader_options, directory) {
-  watcher->Follow({.changed =
-                       [weak = std::weak_ptr(table_files)] {
-                         if (const auto files = weak.lock())
-                           files->NoteChange();
-                       },
-                   .removed =
-                       [weak = std::weak_ptr(table_files),
-                        also = std::weak_ptr(mapped)](std::string_view path) {
-                         if (const auto files = weak.lock())
-                           files->NoteRemoved(path);
-                         if (const auto files = also.lock())
-                           files->NoteRemoved(path);
-                       }});
+  watcher->Follow(
+      {.changed =
+           [weak = std::weak_ptr(table_files)] {
+             if (const auto files = weak.lock()) files->NoteChange();
+           },
+       .removed =
+           [weak = std::weak_ptr(table_files),
+            also = std::weak_ptr(mapped)](std::string_view path) {
+             if (const auto files = weak.lock()) files->NoteRemoved(path);
+             if (const auto files = also.lock()) files->NoteRemoved(path);
+           },
+       .flushing =
+           [room = flush_room](std::string_view path) { room->IsFor(path); }});
 }
 
 Options Database::Impl::GuardedForWriting() {
-  return Guarded(InPlace(options, place), Guard::kWriter,
-                 [to = watcher](std::string_view text) {
-                   to->Fail(absl::UnknownError(absl::StrFormat(
-                       "a write that opening depends on failed: %s", text)));
-                 });
+  return Guarded(
+      InPlace(options, place), Guard::kWriter,
+      [to = watcher](std::string_view text) {
+        to->Fail(absl::UnknownError(absl::StrFormat(
+            "a write that opening depends on failed: %s", text)));
+      },
+      flush_room);
 }
 
 absl::StatusOr<std::shared_ptr<Instance>> Database::Impl::Reading() const {

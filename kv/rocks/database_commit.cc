@@ -253,20 +253,36 @@ absl::Status Database::Impl::CheckRoom(std::uint64_t wanted,
 
 absl::Status Database::Impl::FlushIndex() {
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> open, Writing());
-  std::uint64_t bytes = kFlushExtraBytes;
+  const absl::MutexLock one(&flush_mutex);
   for (const schema::Space space :
        {schema::Space::kRecords, schema::Space::kSmall}) {
-    std::uint64_t in_memory = 0;
-    open->db()->GetIntProperty(open->family(space),
-                               rocksdb::DB::Properties::kCurSizeAllMemTables,
-                               &in_memory);
-    bytes += in_memory;
+    CKPTREE_RETURN_IF_ERROR(FlushSpace(*open, space));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Database::Impl::FlushSpace(Instance& open, schema::Space space) {
+  std::uint64_t rows = 0;
+  std::uint64_t bytes = 0;
+  open.db()->GetIntProperty(open.family(space),
+                            rocksdb::DB::Properties::kNumEntriesActiveMemTable,
+                            &rows);
+  open.db()->GetIntProperty(open.family(space),
+                            rocksdb::DB::Properties::kCurSizeAllMemTables,
+                            &bytes);
+  bytes += kFlushExtraBytes;
   CKPTREE_RETURN_IF_ERROR(CheckRoom(bytes, "writing the index"));
-  return ToStatus(open->db()->Flush(rocksdb::FlushOptions(),
-                                    {open->family(schema::Space::kRecords),
-                                     open->family(schema::Space::kSmall)}),
-                  "writing the index");
+  if (rows > 0) {
+    const auto hold = [&] { return flush_room->Hold(writer_options, bytes); };
+    absl::Status held = hold();
+    if (!held.ok() && GiveReserve(writer_options, directory)) held = hold();
+    CKPTREE_RETURN_IF_ERROR(held);
+  }
+  const absl::Status flushed =
+      ToStatus(open.db()->Flush(rocksdb::FlushOptions(), open.family(space)),
+               "writing the index");
+  flush_room->LetGo(writer_options);
+  return flushed;
 }
 
 absl::Status Database::Impl::KeepBlocks(const JournalBlocks& blocks) {

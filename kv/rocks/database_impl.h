@@ -27,6 +27,7 @@
 #include "kv/options.h"
 #include "kv/process_mark.h"
 #include "kv/rocks/far_tables.h"
+#include "kv/rocks/held_room.h"
 #include "kv/rocks/instance.h"
 #include "kv/rocks/lost_blocks.h"
 #include "kv/rocks/mapped_files.h"
@@ -117,7 +118,9 @@ struct Database::Impl {
   // free, the reserve included: RocksDB ends a handle that runs out of room.
   absl::Status CheckRoom(std::uint64_t wanted, std::string_view what) const;
   // database_commit.cc: for the keeper.
-  absl::Status FlushIndex();
+  absl::Status FlushIndex() ABSL_LOCKS_EXCLUDED(flush_mutex);
+  absl::Status FlushSpace(Instance& open, schema::Space space)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(flush_mutex);
   absl::Status KeepBlocks(const JournalBlocks& blocks);
   absl::Status ScanIndex(
       absl::FunctionRef<absl::Status(const ChainPoint&)> begin,
@@ -162,6 +165,7 @@ struct Database::Impl {
   const Mode mode;
   const std::shared_ptr<Watcher> watcher;
   const std::shared_ptr<StorePlace> place = std::make_shared<StorePlace>();
+  const std::shared_ptr<HeldRoom> flush_room;
   // The caller's options with the guard of the role.
   Options reader_options;
   Options writer_options;
@@ -233,6 +237,9 @@ struct Database::Impl {
   // that is gone.
   std::optional<std::int64_t> looked_for_tables ABSL_GUARDED_BY(refresh_mutex);
   absl::Mutex files_mutex;
+  // Behind all others, but for instance_mutex. Held over I/O: one flush at a
+  // time has its room.
+  absl::Mutex flush_mutex;
   absl::Mutex commit_mutex;
   // Set before `writable` is.
   std::unique_ptr<JournalKeeper> keeper;

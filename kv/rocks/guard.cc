@@ -218,11 +218,13 @@ class TableGuard : public rocksdb::FileSystemWrapper {
 class WriterGuard : public TableGuard {
  public:
   WriterGuard(const std::shared_ptr<rocksdb::FileSystem>& base, int permissions,
-              std::function<void(std::string_view)> on_failure)
+              std::function<void(std::string_view)> on_failure,
+              std::shared_ptr<HeldRoom> room)
       : TableGuard(base),
         file_mode_(WithoutUmask(FileMode(permissions))),
         folder_mode_(WithoutUmask(FolderMode(permissions))),
-        failures_(std::make_shared<Failures>(std::move(on_failure))) {}
+        failures_(std::make_shared<Failures>(std::move(on_failure))),
+        room_(std::move(room)) {}
 
   const char* Name() const override { return "ckptree.WriterGuard"; }
 
@@ -233,6 +235,9 @@ class WriterGuard : public TableGuard {
       const absl::MutexLock lock(&mutex_);
       fresh_.push_back(path);
       if (fresh_.size() > kMostFresh) fresh_.pop_front();
+    }
+    if (InHeldRoom(path, options, file, dbg)) {
+      return Opened(IOStatus::OK(), path, file);
     }
     return Opened(FileSystemWrapper::NewWritableFile(path, options, file, dbg),
                   path, file);
@@ -318,6 +323,25 @@ class WriterGuard : public TableGuard {
   }
 
  private:
+  // Makes the new file out of the room that is held for it.
+  bool InHeldRoom(const std::string& path, const FileOptions& options,
+                  std::unique_ptr<FSWritableFile>* file, IODebugContext* dbg) {
+    std::uint64_t bytes = 0;
+    if (room_ == nullptr || !room_->Take(path, &bytes)) return false;
+    if (!FileSystemWrapper::RenameFile(room_->path(), path, IOOptions(), dbg)
+             .ok()) {
+      FileSystemWrapper::DeleteFile(room_->path(), IOOptions(), dbg)
+          .PermitUncheckedError();
+      return false;
+    }
+    if (!FileSystemWrapper::ReopenWritableFile(path, options, file, dbg).ok()) {
+      return false;
+    }
+    // So that its end gives back what it did not need.
+    (*file)->SetPreallocationBlockSize(bytes);
+    return true;
+  }
+
   // Whether the table was written here and is asked for the first time.
   bool IsFresh(const std::string& path) {
     const absl::MutexLock lock(&mutex_);
@@ -350,6 +374,7 @@ class WriterGuard : public TableGuard {
   const mode_t file_mode_;
   const mode_t folder_mode_;
   const std::shared_ptr<Failures> failures_;
+  const std::shared_ptr<HeldRoom> room_;  // May be null.
   absl::Mutex mutex_;
   std::deque<std::string> fresh_ ABSL_GUARDED_BY(mutex_);
 };
@@ -434,12 +459,13 @@ DamagedTablesWelcome::~DamagedTablesWelcome() {
 }
 
 Options Guarded(const Options& options, Guard guard,
-                std::function<void(std::string_view text)> on_failure) {
+                std::function<void(std::string_view text)> on_failure,
+                std::shared_ptr<HeldRoom> room) {
   const std::shared_ptr<rocksdb::FileSystem> base = FileSystemOf(options);
   std::shared_ptr<rocksdb::FileSystem> wrapped;
   if (guard == Guard::kWriter) {
-    wrapped = std::make_shared<WriterGuard>(base, options.permissions,
-                                            std::move(on_failure));
+    wrapped = std::make_shared<WriterGuard>(
+        base, options.permissions, std::move(on_failure), std::move(room));
   } else {
     wrapped = std::make_shared<ReaderGuard>(base);
   }

@@ -6,9 +6,11 @@
 #define CKPTREE_KV_ROCKS_GUARD_H_
 
 #include <functional>
+#include <memory>
 #include <string_view>
 
 #include "kv/options.h"
+#include "kv/rocks/held_room.h"
 
 namespace ckptree::kv {
 
@@ -31,8 +33,12 @@ enum class Guard {
 
 // `options` with its file system wrapped. `on_failure` is called with a text,
 // from any thread, when one of the writes above fails.
+//
+// `room`, where there is one: a new table that it is held for becomes that
+// file.
 Options Guarded(const Options& options, Guard guard,
-                std::function<void(std::string_view text)> on_failure);
+                std::function<void(std::string_view text)> on_failure,
+                std::shared_ptr<HeldRoom> room = nullptr);
 
 // While it lives, this thread opens damaged tables through a guard as well: for
 // what reads them without RocksDB.

@@ -29,6 +29,13 @@ class Listener : public rocksdb::EventListener {
     *auto_recovery = false;
   }
 
+  void OnTableFileCreationStarted(
+      const rocksdb::TableFileCreationBriefInfo& info) override {
+    if (info.reason == rocksdb::TableFileCreationReason::kFlush &&
+        watcher_->events().flushing) {
+      watcher_->events().flushing(info.file_path);
+    }
+  }
   void OnFlushCompleted(rocksdb::DB*, const rocksdb::FlushJobInfo&) override {
     Changed();
   }

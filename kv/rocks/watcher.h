@@ -26,6 +26,7 @@ namespace ckptree::kv {
 struct TableEvents {
   std::function<void()> changed;  // A flush or a compaction made others.
   std::function<void(std::string_view path)> removed;
+  std::function<void(std::string_view path)> flushing;  // It is about to.
 };
 
 // Knows the first error that makes the handle dead.

@@ -104,6 +104,18 @@ class FailingFileSystem : public rocksdb::FileSystemWrapper {
     }
     return status;
   }
+  IOStatus ReopenWritableFile(const std::string& path,
+                              const FileOptions& options,
+                              std::unique_ptr<rocksdb::FSWritableFile>* file,
+                              IODebugContext* dbg) override {
+    IOStatus status = Run(plan_, [&] {
+      return FileSystemWrapper::ReopenWritableFile(path, options, file, dbg);
+    });
+    if (status.ok()) {
+      *file = std::make_unique<FailingFile>(std::move(*file), plan_);
+    }
+    return status;
+  }
   IOStatus NewRandomRWFile(const std::string& path, const FileOptions& options,
                            std::unique_ptr<rocksdb::FSRandomRWFile>* file,
                            IODebugContext* dbg) override {

@@ -70,15 +70,26 @@ class SlowFs : public rocksdb::FileSystemWrapper {
   IOStatus NewWritableFile(const std::string& path, const FileOptions& options,
                            std::unique_ptr<rocksdb::FSWritableFile>* file,
                            IODebugContext* dbg) override {
-    const IOStatus status =
-        FileSystemWrapper::NewWritableFile(path, options, file, dbg);
+    return Opened(FileSystemWrapper::NewWritableFile(path, options, file, dbg),
+                  file);
+  }
+  IOStatus ReopenWritableFile(const std::string& path,
+                              const FileOptions& options,
+                              std::unique_ptr<rocksdb::FSWritableFile>* file,
+                              IODebugContext* dbg) override {
+    return Opened(
+        FileSystemWrapper::ReopenWritableFile(path, options, file, dbg), file);
+  }
+
+ private:
+  IOStatus Opened(IOStatus status,
+                  std::unique_ptr<rocksdb::FSWritableFile>* file) {
     if (status.ok()) {
       *file = std::make_unique<SlowFile>(std::move(*file), disk_);
     }
     return status;
   }
 
- private:
   const std::shared_ptr<Disk> disk_;
 };
 
