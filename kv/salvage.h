@@ -39,8 +39,14 @@ struct SalvageReport {
 using SegmentSpaceFn =
     absl::FunctionRef<std::optional<schema::Space>(std::string_view value)>;
 
+// The uuid that a row of `records` gives its store; empty: it gives none.
+using StoreUuidFn = absl::FunctionRef<std::string(std::string_view key,
+                                                  std::string_view value)>;
+
 // Makes `to`/db, to be opened by Mode::kReadSalvaged, from the
-// files of the store `from`: all rows that can be read, and every segment.
+// files of the store `from`: all rows that can be read, and every segment. Rows
+// of an index that is another store's, or of another chain of commits than the
+// journal's, are not of it.
 // `to` must not exist and be in a directory that exists.
 //
 // Nothing of `from` is changed. Its tables are linked where the file system
@@ -54,6 +60,7 @@ absl::StatusOr<SalvageReport> Salvage(const std::string& from,
                                       const std::string& to,
                                       const Options& options, bool locked,
                                       SegmentSpaceFn space_of,
+                                      StoreUuidFn uuid_of,
                                       absl::FunctionRef<bool()> cancelled);
 
 }  // namespace ckptree::kv

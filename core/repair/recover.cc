@@ -293,7 +293,7 @@ absl::StatusOr<RecoverySource> RecoverySource::Salvaged(
   CKPTREE_ASSIGN_OR_RETURN(
       const kv::SalvageReport salvaged,
       kv::Salvage(from, scratch, kv::Options(), plan.locked, SpaceOfSegment,
-                  [&plan] { return Cancelled(plan.options); }));
+                  UuidOfStoreRow, [&plan] { return Cancelled(plan.options); }));
   for (const std::string& note : salvaged.notes) {
     // What kept it from opening may be met twice.
     const auto& notes = report->notes;

@@ -131,6 +131,15 @@ absl::StatusOr<std::unique_ptr<StoreSwap>> StoreSwap::Begin(
   fs::permissions(folder, fs::perms::owner_all, error);
   CKPTREE_ASSIGN_OR_RETURN(std::unique_ptr<kv::StoreLock> lock,
                            kv::StoreLock::Acquire(folder, /*wait_ms=*/0));
+  // Once more, now that nobody else is at it: whoever was may have been killed
+  // half-way, and the damaged store be in it.
+  CKPTREE_ASSIGN_OR_RETURN(const Leftover leftover, Look(options, store));
+  if (leftover != Leftover::kNone) {
+    return absl::AbortedError(absl::StrFormat(
+        "another repair of %s was interrupted just now: repair it again, which "
+        "goes on with that one",
+        store));
+  }
   std::unique_ptr<StoreSwap> swap(
       new StoreSwap(options, store, std::move(lock)));
   // Now that nobody else is in it. The lock's own file must stay.

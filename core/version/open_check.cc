@@ -165,6 +165,13 @@ absl::StatusOr<std::vector<kv::LiveFile>> SortedLiveFiles(
   return files;
 }
 
+std::string UuidOfStoreRow(std::string_view key, std::string_view value) {
+  if (key != schema::StoreKey()) return "";
+  const absl::StatusOr<schema::StoreRecord> record =
+      schema::DecodeStoreRecord(value);
+  return record.ok() ? record->uuid : "";
+}
+
 absl::StatusOr<OpenFindings> CheckStore(const kv::Database& database,
                                         const kv::OpenReport& report) {
   OpenFindings findings;

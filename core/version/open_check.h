@@ -35,6 +35,10 @@ absl::StatusOr<schema::StoreRecord> ReadStoreRecord(
 // The feature because of which this engine may only read; empty for none.
 std::string ReadOnlyFeature(const schema::StoreRecord& store);
 
+// The uuid in the row of the store itself; empty: it is another row, or
+// damaged.
+std::string UuidOfStoreRow(std::string_view key, std::string_view value);
+
 // Reads the store record and compares: the journal's uuid, the format and
 // features, each segment row's keys with the live files. kFailedPrecondition: a
 // newer format or an unknown feature, by name.

@@ -270,4 +270,11 @@ bool FilePair::a_goes_on() const {
   return a.view().size() > a.at && !AllZero(a.view().substr(a.at));
 }
 
+bool FilePair::both_go_on() const {
+  const CopyBytes& b = copies_[1];
+  // b.at may be before the end of a record that a crash left the half of.
+  const std::uint64_t end = records_.empty() ? kPrefaceBytes : Last()->b_end();
+  return a_goes_on() && b.view().size() > end && !AllZero(b.view().substr(end));
+}
+
 }  // namespace ckptree::kv

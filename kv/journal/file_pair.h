@@ -68,6 +68,9 @@ class FilePair {
   std::uint64_t end_of_a() const { return copies_[0].at; }
   // Something was begun behind it.
   bool a_goes_on() const;
+  // The same of both. A record goes to b once a is synced with all of it: what
+  // was begun in both was durable.
+  bool both_go_on() const;
   const Preface* preface() const {
     for (const CopyBytes& copy : copies_) {
       if (copy.preface.has_value()) return &*copy.preface;

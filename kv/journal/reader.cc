@@ -118,12 +118,9 @@ class Reader {
       // Zeros are of one that was never written, or not synced before a crash:
       // what is checked stands in one sector. A writer may be about to write.
       if (!tip_.has_value() && !in_tip.has_value() && !beside_writer_ &&
-          !unreadable_.contains(name) &&
-          bytes->find_first_not_of('\0') != std::string::npos) {
-        content_.damage.push_back(
-            absl::StrFormat("journal/%s is damaged: it says nothing; the next "
-                            "open for writing makes it anew",
-                            std::string(kTipName)));
+          !unreadable_.contains(name)) {
+        tip_is_zeros_ = bytes->find_first_not_of('\0') == std::string::npos;
+        if (!tip_is_zeros_) TellTip();
       }
     }
     if (named.empty() && !tip_.has_value()) {
@@ -198,6 +195,13 @@ class Reader {
     return absl::OkStatus();
   }
 
+  void TellTip() {
+    content_.damage.push_back(
+        absl::StrFormat("journal/%s is damaged: it says nothing; the next open "
+                        "for writing makes it anew",
+                        std::string(kTipName)));
+  }
+
   // The first file that may have a record from `from_` on.
   std::uint64_t FirstFile() const {
     std::uint64_t first = 0;
@@ -263,6 +267,10 @@ class Reader {
       content_.damage.push_back(absl::StrFormat(
           "journal/%s is gone; the next open for writing makes it anew",
           std::string(kTipName)));
+    }
+    // A close syncs it before it cuts what was made ahead.
+    if (tip_is_zeros_ && std::ranges::any_of(pairs_, &FilePair::closed)) {
+      TellTip();
     }
     // What the live one wrote is all there as long as the system runs.
     if (beside_writer_ && last != pairs_.rend()) {
@@ -429,6 +437,13 @@ class Reader {
       return;
     }
     content_.sealed = last->sealed();
+    if (!content_.sealed && !tip_.has_value() && last->both_go_on()) {
+      content_.open_end = absl::StrFormat(
+          "behind commit %d both copies of journal/%s go on with what is no "
+          "record",
+          content_.tip.ordinal, JournalFileName(Copy::kA, last->file()));
+      return;
+    }
     if (content_.sealed || noted || last->a_ends_in_zeros() ||
         last->a_goes_on()) {
       return;
@@ -447,6 +462,7 @@ class Reader {
   JournalContent content_;
   std::optional<TipNote> tip_;
   bool tip_is_there_ = false;  // The file, whatever it says.
+  bool tip_is_zeros_ = false;
   std::uint64_t covered_ = 0;  // By a file of all rows.
   std::array<std::uint8_t, 16> uuid_{};
   std::map<JournalFileId, std::optional<Preface>> prefaces_;  // By name.

@@ -4,13 +4,16 @@
 //
 //   1. No writer lives; the directory is sane.
 //   2. The rows: the file of all rows and the records after it, as far as they
-//      are whole. Where something of them is not: those of the index and the
-//      records after it, if these are whole; else all that either has.
+//      are whole. Where something of them is not, and the index is this
+//      journal's: the rows of the index, which has all commits up to its
+//      marker, the lost ones, too, and the records after it. What the index
+//      cannot give of them is as the journal had it last.
 //   3. An index is made of them and of every table (kv/rocks/index_rebuild.h).
 
 #include "kv/salvage.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -49,13 +52,14 @@ class Salvager {
  public:
   Salvager(const std::string& from, const std::string& to,
            const Options& options, bool locked, SegmentSpaceFn space_of,
-           absl::FunctionRef<bool()> cancelled)
+           StoreUuidFn uuid_of, absl::FunctionRef<bool()> cancelled)
       : from_(from),
         to_(to),
         options_(options),
         locked_(locked),
         reader_options_(Guarded(options, Guard::kReader, nullptr)),
         space_of_(space_of),
+        uuid_of_(uuid_of),
         cancelled_(cancelled) {}
 
   absl::StatusOr<SalvageReport> Run() {
@@ -103,6 +107,8 @@ class Salvager {
       return absl::OkStatus();
     }
     report_.version_ceiling = (*reader)->head().version_ceiling;
+    uuid_ = TextOf((*reader)->head().uuid);
+    base_hash_ = (*reader)->head().hash;
     while (true) {
       const absl::StatusOr<const RowsEntry*> entry = (*reader)->Next();
       if (!entry.ok()) {
@@ -135,6 +141,7 @@ class Salvager {
       return absl::OkStatus();
     }
     journal_ = *std::move(journal);
+    if (!journal_.files.empty()) uuid_ = TextOf(journal_.newest.uuid);
     report_.notes.insert(report_.notes.end(), journal_.damage.begin(),
                          journal_.damage.end());
     report_.version_ceiling =
@@ -144,7 +151,7 @@ class Salvager {
       if (ordinal <= base_) continue;
       if (ordinal > next) missing_.push_back({next, ordinal - 1});
       next = ordinal + 1;
-      if (!Take(record, &rows_)) missing_.push_back({ordinal, ordinal});
+      if (!DecodeRows(record.rows).ok()) missing_.push_back({ordinal, ordinal});
     }
     for (const LostCommits& lost : journal_.lost) {
       if (lost.last >= next) {
@@ -176,58 +183,113 @@ class Salvager {
     return true;
   }
 
+  static std::string TextOf(const std::array<std::uint8_t, 16>& uuid) {
+    return {uuid.begin(), uuid.end()};
+  }
+
+  // Of those with an ordinal in (after, upto].
+  void TakeRecordsOf(std::uint64_t after, std::uint64_t upto,
+                     RowChanges* rows) const {
+    for (const auto& [ordinal, record] : journal_.records) {
+      if (ordinal > after && ordinal <= upto) Take(record, rows);
+    }
+  }
+
+  // What the index has, where it can be opened.
+  struct IndexRows {
+    RowChanges rows;
+    std::uint64_t upto = 0;  // Commits up to here are in it.
+    bool gaps = false;       // Some rows of it cannot be read.
+    bool proven = false;     // The journal knows the commit that it ends at.
+    std::string foreign;     // Why it is not of this journal; empty: it is.
+  };
+
+  absl::StatusOr<IndexRows> ReadIndex(const Instance& index) {
+    IndexRows found;
+    const ChainPoint records = MarkerOf(index, Space::kRecords);
+    const ChainPoint small = MarkerOf(index, Space::kSmall);
+    const ChainPoint as_of = records.ordinal < small.ordinal ? records : small;
+    found.upto = as_of.ordinal;
+    found.proven = HashAt(journal_, as_of.ordinal) == as_of.hash;
+    for (const ChainPoint& marker : {records, small}) {
+      if (marker.ordinal == 0) continue;
+      std::optional<base::Digest> known = HashAt(journal_, marker.ordinal);
+      if (marker.ordinal == base_ && base_hash_.has_value()) {
+        known = base_hash_;
+      }
+      if (known.has_value() && *known != marker.hash) {
+        found.foreign = absl::StrFormat("its commit %d is not the journal's",
+                                        marker.ordinal);
+      }
+    }
+    for (const Space space : {Space::kRecords, Space::kSmall}) {
+      CKPTREE_ASSIGN_OR_RETURN(const bool whole,
+                               TakeSpace(index, space, &found));
+      found.gaps = found.gaps || !whole;
+    }
+    return found;
+  }
+
   // Only where something is missing: what the index has of it.
   absl::Status TakeIndex() {
+    constexpr std::uint64_t kLast = ~std::uint64_t{0};
     if (rows_problem_.empty() && records_problem_.empty() && missing_.empty()) {
+      TakeRecordsOf(base_, kLast, &rows_);
       return absl::OkStatus();
     }
     if (!rows_problem_.empty()) report_.notes.push_back(rows_problem_);
     if (!records_problem_.empty()) report_.notes.push_back(records_problem_);
-    const absl::StatusOr<std::shared_ptr<Instance>> index =
+    const absl::StatusOr<std::shared_ptr<Instance>> opened =
         Instance::Open(Role::kForensic, IndexDirectory(from_), reader_options_,
                        nullptr, nullptr);
-    std::uint64_t upto = 0;
-    bool gaps = !index.ok();
-    if (index.ok()) {
-      RowChanges rows;
-      const ChainPoint records = MarkerOf(**index, Space::kRecords);
-      const ChainPoint small = MarkerOf(**index, Space::kSmall);
-      const ChainPoint as_of =
-          records.ordinal < small.ordinal ? records : small;
-      upto = as_of.ordinal;
-      for (const Space space : {Space::kRecords, Space::kSmall}) {
-        CKPTREE_ASSIGN_OR_RETURN(const bool whole,
-                                 TakeSpace(**index, space, &rows));
-        gaps = gaps || !whole;
+    IndexRows index;
+    if (opened.ok()) {
+      CKPTREE_ASSIGN_OR_RETURN(index, ReadIndex(**opened));
+      if (!index.foreign.empty()) {
+        report_.notes.push_back(absl::StrFormat(
+            "%s is not of this journal, and none of its rows is taken: %s",
+            IndexDirectory(from_), index.foreign));
       }
-      const bool all = std::all_of(
-          missing_.begin(), missing_.end(),
-          [upto](const LostCommits& lost) { return lost.last <= upto; });
-      if (!gaps && all && upto >= base_ && records_problem_.empty() &&
-          HashAt(journal_, upto) == as_of.hash) {
-        // It has everything up to there, and nothing that was removed.
-        for (const auto& [ordinal, record] : journal_.records) {
-          if (ordinal > upto) Take(record, &rows);
-        }
-        rows_ = std::move(rows);
-        return absl::OkStatus();
-      }
-      // What the journal says of a row counts, a removal, too.
-      rows_.merge(rows);
-      report_.rebuilt = true;
     } else {
-      report_.notes.emplace_back(index.status().message());
+      report_.notes.emplace_back(opened.status().message());
     }
+    const bool has_index = opened.ok() && index.foreign.empty();
+    const bool covers = has_index && index.upto >= base_;
+    if (covers) {
+      RowChanges rows = std::move(index.rows);
+      if (index.gaps) {
+        TakeRecordsOf(base_, index.upto, &rows_);
+        std::erase_if(rows_, [](const auto& row) { return !row.second; });
+        rows.merge(rows_);
+      }
+      rows_ = std::move(rows);
+      TakeRecordsOf(index.upto, kLast, &rows_);
+    } else {
+      TakeRecordsOf(base_, kLast, &rows_);
+      // An older index has rows that the damaged file of all rows had, too.
+      if (has_index && !rows_problem_.empty()) rows_.merge(index.rows);
+    }
+    // It has everything up to there, and nothing that was removed.
+    const bool whole = covers && !index.gaps;
+    const bool all = std::all_of(
+        missing_.begin(), missing_.end(),
+        [&index](const LostCommits& lost) { return lost.last <= index.upto; });
+    if (whole && all && index.proven && records_problem_.empty()) {
+      return absl::OkStatus();
+    }
+    report_.rebuilt = has_index;
     report_.rows_missing = true;
-    for (const LostCommits& lost : missing_) {
-      if (!gaps && lost.last <= upto) continue;
+    for (LostCommits lost : missing_) {
+      if (whole && lost.last <= index.upto) continue;
+      if (whole) lost.first = std::max(lost.first, index.upto + 1);
       report_.losses.push_back(
           Text(lost) + (lost.first == lost.last
-                            ? ": a step, a tag, a pin or a removal is lost"
-                            : ": steps, tags, pins or removals are lost"));
+                            ? ": a step, a tag, a pin or a removal is lost, "
+                              "and what it replaced may be here again"
+                            : ": steps, tags, pins or removals are lost, and "
+                              "what they replaced may be here again"));
     }
-    const bool covered = !gaps && upto >= base_ && base_ > 0;
-    if (!rows_problem_.empty() && !covered) {
+    if (!rows_problem_.empty() && !(whole && base_ > 0)) {
       report_.losses.push_back(absl::StrFormat(
           "%s up to %d are missing: %s",
           rows_are_lost_ ? "rows of commits"
@@ -248,7 +310,7 @@ class Salvager {
 
   // True where all of it could be read.
   absl::StatusOr<bool> TakeSpace(const Instance& index, Space space,
-                                 RowChanges* rows) {
+                                 IndexRows* found) {
     rocksdb::ReadOptions options;
     options.fill_cache = false;
     CKPTREE_ASSIGN_OR_RETURN(
@@ -263,11 +325,16 @@ class Salvager {
               if (key >= kEndOfRows) return absl::OkStatus();
               RowKey row{space, std::string(key)};
               if (IsBlockKey(row)) {
-                rows->try_emplace(
+                found->rows.try_emplace(
                     row, BlockName{value.size(), base::DigestOf(value)});
-              } else {
-                rows->try_emplace(std::move(row), std::string(value));
+                return absl::OkStatus();
               }
+              const std::string uuid =
+                  space == Space::kRecords ? uuid_of_(key, value) : "";
+              if (!uuid.empty() && !uuid_.empty() && uuid != uuid_) {
+                found->foreign = "it has the uuid of another store";
+              }
+              found->rows.try_emplace(std::move(row), std::string(value));
               return absl::OkStatus();
             }));
     if (gaps.count > 0) {
@@ -293,14 +360,21 @@ class Salvager {
     source.space_of = [this](std::string_view value) {
       return space_of_(value);
     };
-    source.find_block =
-        [&blocks](
-            const RowKey& key) -> absl::StatusOr<std::optional<std::string>> {
-      const auto found = blocks.whole.find(key.key);
-      if (key.space != Space::kSmall || found == blocks.whole.end()) {
+    const auto in =
+        [](const auto& known,
+           const RowKey& key) -> absl::StatusOr<std::optional<std::string>> {
+      const auto found = known.find(key.key);
+      if (key.space != Space::kSmall || found == known.end()) {
         return std::nullopt;
       }
       return std::string(found->second);
+    };
+    source.find_block = [&](const RowKey& key) {
+      return in(blocks.whole, key);
+    };
+    // Of one flipped bit the other leaves of a block know nothing.
+    source.find_damaged_block = [&](const RowKey& key) {
+      return in(blocks.damaged, key);
     };
     source.rows = [this](RowSink sink) -> absl::Status {
       for (const auto& [key, value] : rows_) {
@@ -331,9 +405,12 @@ class Salvager {
   const bool locked_;
   const Options reader_options_;
   const SegmentSpaceFn space_of_;
+  const StoreUuidFn uuid_of_;
   const absl::FunctionRef<bool()> cancelled_;
   SalvageReport report_;
+  std::string uuid_;  // Of the journal; empty: nobody knows.
   std::uint64_t base_ = 0;
+  std::optional<base::Digest> base_hash_;
   JournalContent journal_;
   RowChanges rows_;
   std::vector<LostCommits> missing_;
@@ -348,9 +425,10 @@ absl::StatusOr<SalvageReport> Salvage(const std::string& from,
                                       const std::string& to,
                                       const Options& options, bool locked,
                                       SegmentSpaceFn space_of,
+                                      StoreUuidFn uuid_of,
                                       absl::FunctionRef<bool()> cancelled) {
   return Salvager(AbsolutePath(from), AbsolutePath(to), options, locked,
-                  space_of, cancelled)
+                  space_of, uuid_of, cancelled)
       .Run();
 }
 

@@ -292,18 +292,14 @@ TEST_F(EndOfJournalTest, ATipThatIsDamagedOrGoneIsToldAndMadeAnew) {
   ASSERT_NO_FATAL_FAILURE(MakeStore(/*closed=*/true));
   const std::string tip = Store() + "/journal/tip";
   std::vector<std::string> ragged;
-  // A crash of the machine leaves zeros: it is not synced.
-  std::ofstream(tip, std::ios::binary) << std::string(4096, '\0');
-  {
-    ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
-    EXPECT_THAT(reader->CheckJournal(&ragged).value(), IsEmpty());
-  }
-  for (const bool gone : {false, true}) {
+  for (const std::string& bytes :
+       {std::string(4096, 'x'), std::string(4096, '\0'), std::string()}) {
+    const bool gone = bytes.empty();
     SCOPED_TRACE(gone);
     if (gone) {
       fs::remove(tip);
     } else {
-      std::ofstream(tip, std::ios::binary) << std::string(4096, 'x');
+      std::ofstream(tip, std::ios::binary) << bytes;
     }
     const auto named =
         HasSubstr(gone ? "journal/tip is gone" : "journal/tip is damaged");
@@ -321,6 +317,24 @@ TEST_F(EndOfJournalTest, ATipThatIsDamagedOrGoneIsToldAndMadeAnew) {
     EXPECT_THAT(reader->CheckJournal(&ragged).value(), IsEmpty());
     EXPECT_THAT(ragged, IsEmpty());
   }
+}
+
+// Before the first close it is not synced: a crash of the machine leaves zeros.
+TEST_F(EndOfJournalTest, ATipThatWasNeverSyncedMayBeZeros) {
+  {
+    ASSERT_OK_AND_ASSIGN(const auto database, Create());
+    PutOne(*database, "k", "v");
+    fs::copy(Store(), dir_ / "live", fs::copy_options::recursive);
+    ASSERT_OK(database->Close());
+  }
+  fs::remove_all(Store());
+  fs::rename(dir_ / "live", Store());
+  std::ofstream(Store() + "/journal/tip", std::ios::binary)
+      << std::string(4096, '\0');
+  std::vector<std::string> ragged;
+  ASSERT_OK_AND_ASSIGN(const auto reader, Open(Mode::kRead));
+  EXPECT_THAT(reader->CheckJournal(&ragged).value(), IsEmpty());
+  EXPECT_OK(reader->report().lost);
 }
 
 // A file of all rows is known by what it says, whatever its name.

@@ -14,8 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "core/repair/repair_on.h"
+#include "core/repair/store_swap.h"
 #include "gtest/gtest.h"
 #include "tests/fault/random.h"
 #include "tests/fault/scale.h"
@@ -173,6 +175,11 @@ TEST_F(TrialRepairTest, KilledBehindAnExchange) {
   fs::rename(made, directory_.store());
   fs::rename(directory_.path() + "/x", made);
   EXPECT_TRUE(OpensForWriting());
+  // One that waited for the store does not take the damaged one for its own
+  // leftovers.
+  EXPECT_TRUE(absl::IsAborted(
+      internal::StoreSwap::Tidy(kv::Options(), directory_.store())));
+  EXPECT_TRUE(fs::exists(made + "/db"));
   EXPECT_EQ(Repair({}).Said("DONE").size(), 1u);
   ExpectStore({state_});
   EXPECT_FALSE(fs::exists(Beside(".repairing")));
