@@ -34,6 +34,7 @@
 #include "kv/rocks/index_rebuild.h"
 #include "kv/rocks/instance.h"
 #include "kv/rocks/marker.h"
+#include "kv/rocks/row_tables.h"
 #include "kv/rocks/scan_around.h"
 #include "kv/store_directory.h"
 #include "kv/store_lock.h"
@@ -46,6 +47,8 @@ namespace ckptree::kv {
 namespace {
 
 using schema::Space;
+
+constexpr std::string_view kTablesOfRows = "rows";
 
 // Confined to one thread.
 class Salvager {
@@ -195,8 +198,9 @@ class Salvager {
     }
   }
 
-  // What the index has, where it can be opened.
+  // What the index has.
   struct IndexRows {
+    bool any = false;  // Else it cannot be read at all.
     RowChanges rows;
     std::uint64_t upto = 0;  // Commits up to here are in it.
     bool gaps = false;       // Some rows of it cannot be read.
@@ -230,6 +234,40 @@ class Salvager {
     return found;
   }
 
+  // The index, or its tables where it does not open.
+  absl::StatusOr<IndexRows> FindIndex() {
+    const std::string directory = IndexDirectory(from_);
+    absl::StatusOr<std::shared_ptr<Instance>> opened = Instance::Open(
+        Role::kForensic, directory, reader_options_, nullptr, nullptr);
+    IndexRows index;
+    if (opened.ok()) {
+      CKPTREE_ASSIGN_OR_RETURN(index, ReadIndex(**opened));
+    } else {
+      report_.notes.emplace_back(opened.status().message());
+      CKPTREE_RETURN_IF_ERROR(MakeDirectory(options_, to_));
+      const std::string folder = Join(to_, kTablesOfRows);
+      opened = OpenRowTables(options_, directory, folder, space_of_);
+      if (opened.ok()) {
+        CKPTREE_ASSIGN_OR_RETURN(index, ReadIndex(**opened));
+        report_.notes.push_back(absl::StrFormat(
+            "the rows in tables of %s are read without its MANIFEST",
+            directory));
+      } else {
+        report_.notes.emplace_back(opened.status().message());
+      }
+      index.gaps = true;  // Nothing tells whether a table is missing.
+    }
+    index.any = opened.ok();
+    opened = absl::CancelledError("closed");
+    CKPTREE_RETURN_IF_ERROR(RemoveTree(options_, Join(to_, kTablesOfRows)));
+    if (!index.foreign.empty()) {
+      report_.notes.push_back(absl::StrFormat(
+          "%s is not of this journal, and none of its rows is taken: %s",
+          directory, index.foreign));
+    }
+    return index;
+  }
+
   // Only where something is missing: what the index has of it.
   absl::Status TakeIndex() {
     constexpr std::uint64_t kLast = ~std::uint64_t{0};
@@ -239,21 +277,8 @@ class Salvager {
     }
     if (!rows_problem_.empty()) report_.notes.push_back(rows_problem_);
     if (!records_problem_.empty()) report_.notes.push_back(records_problem_);
-    const absl::StatusOr<std::shared_ptr<Instance>> opened =
-        Instance::Open(Role::kForensic, IndexDirectory(from_), reader_options_,
-                       nullptr, nullptr);
-    IndexRows index;
-    if (opened.ok()) {
-      CKPTREE_ASSIGN_OR_RETURN(index, ReadIndex(**opened));
-      if (!index.foreign.empty()) {
-        report_.notes.push_back(absl::StrFormat(
-            "%s is not of this journal, and none of its rows is taken: %s",
-            IndexDirectory(from_), index.foreign));
-      }
-    } else {
-      report_.notes.emplace_back(opened.status().message());
-    }
-    const bool has_index = opened.ok() && index.foreign.empty();
+    CKPTREE_ASSIGN_OR_RETURN(IndexRows index, FindIndex());
+    const bool has_index = index.any && index.foreign.empty();
     const bool covers = has_index && index.upto >= base_;
     if (covers) {
       RowChanges rows = std::move(index.rows);
