@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
@@ -244,10 +245,7 @@ class SaveHandle:
         >>> told.wait(timeout=60)
         True
         """
-        try:
-            self._engine.wait_done(0)  # StateError in a forked child.
-        except WaitTimeoutError:
-            pass
+        self._is_over()
 
         def run() -> None:
             self._engine.wait_done(None)
@@ -255,12 +253,48 @@ class SaveHandle:
 
         threading.Thread(target=run, name=f"ckptree step {self.step}").start()
 
+    def _is_over(self) -> bool:
+        """StateError in a forked child."""
+        return self._ends_within(0)
+
+    def _ends_within(self, seconds: float) -> bool:
+        """Waits so long; a failure counts as seen by nobody."""
+        try:
+            self._engine.wait_done(seconds)
+        except WaitTimeoutError:
+            return False
+        return True
+
     def __await__(self) -> Generator[Any, None, int]:
-        """As result(), without blocking the event loop."""
+        """As result(), without blocking the event loop. Where the task is
+        cancelled the save goes on, and its failure is still to be raised."""
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> int:
         import asyncio
 
+        if self._is_over():
+            return self.result()
         loop = asyncio.get_running_loop()
-        return loop.run_in_executor(None, self.result).__await__()
+        over: asyncio.Future[None] = loop.create_future()
+
+        def tell() -> None:
+            if not over.done():
+                over.set_result(None)
+
+        def wait() -> None:
+            while not over.done():  # It is once the task is cancelled.
+                if self._ends_within(_MOMENT):
+                    with contextlib.suppress(RuntimeError):  # A closed loop.
+                        loop.call_soon_threadsafe(tell)
+                    return
+
+        # No thread of the loop's own, for all of which asyncio.run() waits.
+        name = f"ckptree await of step {self.step}"
+        threading.Thread(target=wait, name=name).start()
+        await over
+        # Not on that thread: nobody may be there any more to hear of a failure.
+        return self.result()
 
     def __repr__(self) -> str:
         return f"<SaveHandle of step {self.step}, {self.progress().phase}>"

@@ -2,6 +2,7 @@
 """A save on its way: who is told of its end, and of its failure."""
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 import threading
@@ -212,3 +213,60 @@ def test_a_save_can_be_awaited(store):
 
     assert asyncio.run(train()) == [4, 5]
     assert [s.step for s in store.steps()] == [4, 5]
+
+
+@pytest.fixture
+def failing(tmp_path):
+    """A save that fails once its gate is opened, and its store."""
+    store = ckptree.Store(tmp_path / "run", max_saves_in_flight=3)
+    gate = Gate()
+    store.set_policy(ckptree.Custom(gate))
+    store.save(1, {"n": 1})
+    assert gate.reached.wait(timeout=60)
+    store.save(2, {"n": 2})
+    yield store, store.save(2, {"n": 3}), gate
+    gate.opened.set()
+    with contextlib.suppress(ckptree.Error):
+        store.close()
+
+
+def test_an_await_that_is_cancelled_leaves_the_failure_to_others(failing):
+    store, handle, gate = failing
+
+    waiting = []
+
+    async def train():
+        others = threading.enumerate()
+        task = asyncio.ensure_future(asyncio.wait_for(handle, None))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        waiting.extend(t for t in threading.enumerate() if t not in others)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(train())  # Although the save goes on.
+    assert not handle.done() and not gate.opened.is_set()
+    (thread,) = waiting
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+    told = Told()
+    handle.on_complete(told)
+    gate.opened.set()
+    told.wait()
+    with pytest.raises(FileExistsError, match="step 2"):
+        store.close()
+
+
+def test_a_failure_that_is_awaited_is_seen(failing):
+    store, handle, gate = failing
+
+    async def train():
+        asyncio.get_running_loop().call_soon(gate.opened.set)
+        with pytest.raises(FileExistsError, match="step 2"):
+            await handle
+        with pytest.raises(FileExistsError, match="step 2"):
+            await handle  # It is over already.
+
+    asyncio.run(train())
+    store.close()
