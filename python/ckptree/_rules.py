@@ -7,8 +7,11 @@ arrays. What is of a framework, its adapter says.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import sys
+import types
 from collections import Counter, OrderedDict, defaultdict
 from typing import Any, Literal, NamedTuple
 
@@ -37,7 +40,8 @@ LARGE_EMPTY = memory.empty
 TO_NUMPY = to_numpy
 
 _DICTS = (OrderedDict, defaultdict, Counter)
-_LEAVES = (bool, int, float, complex, str, bytes, np.ndarray)
+_NUMBERS_AND_TEXTS = (bool, int, float, complex, str, bytes)
+_LEAVES = (*_NUMBERS_AND_TEXTS, np.ndarray)
 
 
 class Content(NamedTuple):
@@ -56,9 +60,12 @@ class Document:
         self.content = content
 
 
-def container(value: Any) -> Container | Literal[False] | None:
+def container(
+    value: Any, *, saves: bool = False
+) -> Container | Literal[False] | None:
     """The container that `value` is, or None where it is a leaf or unknown, as
-    all values of its type; False where others of its type may be containers."""
+    all values of its type; False where others of its type may be containers.
+    `saves`: TypeError where it holds arrays that are not among its children."""
     if type(value) in _DICTS:
         return _dict_container(value)
     owner = adapters.owner(value)
@@ -69,7 +76,10 @@ def container(value: Any) -> Container | Literal[False] | None:
         if found is not None:
             return found
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _dataclass_container(value)
+        made = _dataclass_container(value)
+        if made is not None and saves:
+            _check_beside_fields(value)
+        return made
     return None
 
 
@@ -78,7 +88,10 @@ def adapt(value: Any) -> Container | Pieces | Content:
     if isinstance(value, Document):
         return value.content
     adapter = adapters.owner(value)
-    found = container(value) if adapter is None else adapter.pieces(value)
+    if adapter is not None:
+        found = adapter.pieces(value)
+    else:
+        found = container(value, saves=True) or None
     if not found:
         raise TypeError(refusal(value))
     return found
@@ -124,12 +137,8 @@ def refusal(value: Any) -> str:
         return f"a {kind} is no leaf: save numpy.asarray() of it"
     if isinstance(value, (set, frozenset)):
         return f"a {kind} is no leaf, it has no order: save a sorted list"
-    if isinstance(value, (bool, int, float, complex, str, bytes)):
-        base = next(
-            t
-            for t in (bool, int, float, complex, str, bytes)
-            if isinstance(value, t)
-        )
+    if isinstance(value, _NUMBERS_AND_TEXTS):
+        base = next(t for t in _NUMBERS_AND_TEXTS if isinstance(value, t))
         return (
             f"a {kind} would come back as a plain {base.__name__}: save "
             f"{base.__name__}() of it"
@@ -166,12 +175,16 @@ def _dict_container(value: Any) -> Container:
     )
 
 
-def _dataclass_container(value: Any) -> Container:
+def _dataclass_container(value: Any) -> Container | None:
+    """None: it is also a dict, a list, or of another type that has values in no
+    attribute."""
+    if not _has_attributes_alone(type(value)):
+        return None
     names = [field.name for field in dataclasses.fields(value)]
 
     def rebuild(children: list[Any]) -> Any:
+        made = _copied(value)
         # Frozen ones, and fields that __init__ does not take, come through.
-        made = object.__new__(type(value))
         for name, child in zip(names, children):
             object.__setattr__(made, name, child)
         return made
@@ -182,3 +195,85 @@ def _dataclass_container(value: Any) -> Container:
         [(ATTRIBUTE, name, getattr(value, name)) for name in names],
         rebuild,
     )
+
+
+def _has_attributes_alone(kind: type) -> bool:
+    """Whether object.__new__() makes one: no type of C on the way says how."""
+    for base in kind.__mro__:
+        if isinstance(vars(base).get("__new__"), types.BuiltinFunctionType):
+            return base is object
+    return True
+
+
+def _copied(value: Any) -> Any:
+    """Without a word of its class: that of a template has no say."""
+    made: Any = object.__new__(type(value))
+    if hasattr(value, "__dict__"):
+        vars(made).update(_without_cached(value))
+    for member in _slots(type(value)):
+        with contextlib.suppress(AttributeError):  # It is not set.
+            member.__set__(made, member.__get__(value))
+    return made
+
+
+def _without_cached(value: Any) -> dict[str, Any]:
+    """The attributes of an object, but those of functools.cached_property,
+    which may be made of what is going to be another value."""
+    kind = type(value)
+    return {
+        name: held
+        for name, held in vars(value).items()
+        if not isinstance(
+            getattr(kind, name, None), functools.cached_property
+        )
+    }
+
+
+def _slots(kind: type) -> list[types.MemberDescriptorType]:
+    return [
+        member
+        for base in kind.__mro__
+        for member in vars(base).values()
+        if isinstance(member, types.MemberDescriptorType)
+    ]
+
+
+def _check_beside_fields(value: Any) -> None:
+    """TypeError: a dataclass has arrays in no field, which would be lost. Other
+    values there are mostly made of its fields, by __post_init__()."""
+    others = _without_cached(value) if hasattr(value, "__dict__") else {}
+    for member in _slots(type(value)):
+        with contextlib.suppress(AttributeError):
+            others[member.__name__] = member.__get__(value)
+    for field in dataclasses.fields(value):
+        others.pop(field.name, None)
+    for name, other in others.items():
+        if _has_arrays(other):
+            raise TypeError(
+                f"{name!r} of a {type_name(value)} has arrays and is no field "
+                "of the dataclass, so they would not be saved: make it one, as "
+                "by dataclasses.field(init=False), or a "
+                "functools.cached_property where it can be made again"
+            )
+
+
+def _has_arrays(value: Any) -> bool:
+    met: dict[int, Any] = {}  # They live on, so that no number comes again.
+    left = [value]
+    while left:
+        here = left.pop()
+        if id(here) in met or type(here) in _NUMBERS_AND_TEXTS:
+            continue
+        if isinstance(here, np.generic):
+            continue
+        if adapters.owner(here) is not None:
+            return True
+        met[id(here)] = here
+        if isinstance(here, dict):
+            left += here.values()
+        elif isinstance(here, (list, tuple, set, frozenset)):
+            left += here
+        else:
+            found = container(here)
+            left += [child for _, _, child in found.children] if found else []
+    return False

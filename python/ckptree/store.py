@@ -296,6 +296,8 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
             becomes the item "state". The same array of NumPy, or tensors that
             are the same memory, at two paths are saved once, and come back as
             one array. Arrays of JAX cannot change, so they are not copied.
+            Of a dataclass its fields are saved: arrays in other attributes,
+            but those of functools.cached_property, are a TypeError.
         metrics : dict of str to float, optional
             At most 16 numbers, for "best:NAME:min" and "best:NAME:max"; of
             ints those that a float holds exactly.

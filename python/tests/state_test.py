@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Containers and scalars: what is saved comes back."""
 
+import collections
 import dataclasses
+import functools
 import math
 from collections import OrderedDict, defaultdict, namedtuple
 
@@ -209,3 +211,104 @@ def same(a, b):
     if isinstance(b, list):
         return type(a) is list and len(a) == len(b) and all(map(same, a, b))
     return type(a) is type(b) and a == b
+
+
+@dataclasses.dataclass
+class WithItems(dict):
+    rate: float
+
+
+@dataclasses.dataclass
+class Ordered(collections.deque):
+    rate: float
+
+
+@pytest.mark.parametrize("kind", [WithItems, Ordered])
+def test_a_dataclass_that_holds_more_than_attributes_is_refused(store, kind):
+    value = kind(0.5)
+    with pytest.raises(TypeError, match=f"^x: a?.*{kind.__name__} is "):
+        store.save(0, {"x": value})
+    store.save(0, {"x": {"rate": 0.5}}).result()
+    with pytest.raises(TypeError, match=f"^x: .*{kind.__name__}"):
+        store.restore(0, like={"x": value})
+
+
+class Base:
+    __slots__ = ("table",)
+
+
+@dataclasses.dataclass
+class Layer(Base):
+    w: np.ndarray
+    heads: int
+
+    def __post_init__(self):
+        self.per_head = len(self.w) // self.heads
+        self.cache = {}
+
+    @functools.cached_property
+    def norm(self):
+        return np.sqrt(np.square(self.w).sum(keepdims=True))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frozen:
+    rate: float
+
+
+def test_a_dataclass_keeps_what_the_template_has_beside_its_fields(store):
+    layer = Layer(np.ones(4), 2)
+    assert layer.norm[0] == 2
+    store.save(0, {"layer": layer, "frozen": Frozen(0.5)}).result()
+    assert sorted(store[0]) == ["frozen/.rate", "layer/.heads", "layer/.w"]
+    template = Layer(np.zeros(4), 1)
+    template.cache["a"] = 1
+    template.table = "of the base"
+    assert template.norm[0] == 0  # Not to be that of the restored one.
+    like = {"layer": template, "frozen": Frozen(0.0)}
+    restored = store.restore(0, like=like)
+    made = restored["layer"]
+    assert (made.heads, made.w.tolist()) == (2, [1, 1, 1, 1])
+    assert (made.per_head, made.cache) == (4, {"a": 1})
+    assert made.table == "of the base"
+    assert made.norm[0] == 2
+    assert restored["frozen"] == Frozen(0.5)
+    assert (template.heads, template.norm[0]) == (1, 0)
+
+
+class Grown(Layer):
+    pass
+
+
+BESIDE = {
+    "an array": lambda layer: setattr(layer, "more", np.ones(3)),
+    "in a slot": lambda layer: setattr(layer, "table", np.ones(3)),
+    "in containers": lambda layer: setattr(
+        layer, "more", [1, {"a": (Frozen(np.ones(3)),)}]
+    ),
+    "of a cycle": lambda layer: setattr(
+        layer, "more", [layer, WithItems(0.5)]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+@pytest.mark.parametrize("kind", [Layer, Grown])
+def test_arrays_beside_the_fields_of_a_dataclass_are_refused(store, name, kind):
+    layer = kind(np.ones(4), 2)
+    BESIDE[name](layer)
+    beside = "table" if name == "in a slot" else "more"
+    with pytest.raises(
+        TypeError, match=f"^a/layer: '{beside}' of a .*{kind.__name__} has arr"
+    ):
+        store.save(0, {"a": {"layer": layer}})
+    assert store.steps() == []
+
+
+def test_what_has_no_arrays_beside_the_fields_is_no_error(store):
+    layer = Layer(np.ones(4), 2)
+    layer.cache["self"] = layer.cache
+    layer.scale = np.float64(2)
+    layer.why = test_arrays_however_they_lie_in_memory_come_back
+    store.save(0, {"layer": layer}).result()
+    assert len(store[0]) == 2
