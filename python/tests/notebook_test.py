@@ -2,6 +2,8 @@
 """Daily life in a notebook and beside it: what completes, pickles, resumes."""
 
 import asyncio
+import collections
+import copy
 import datetime
 import multiprocessing
 import pickle
@@ -29,6 +31,16 @@ def test_keys_complete(run):
         *(1, 2, 3, "latest", "healthy", "@good")
     ]
     assert run[1]._ipython_key_completions_() == ["lr", "params/w"]
+
+
+def test_named_tuples_of_a_step_pickle(store):
+    pair = collections.namedtuple("pair", "a b")
+    state = {"p": pair(1, pair([2], 3))}
+    store.save(1, state).result()
+    restored = store.restore(1)
+    again = pickle.loads(pickle.dumps(restored))
+    assert again == state and type(again["p"]) is type(restored["p"])
+    assert again["p"].b.a == copy.deepcopy(restored)["p"].b.a == [2]
 
 
 def read_elsewhere(pickled):

@@ -218,6 +218,11 @@ class _Fields(tuple[Any, ...]):
         shown = ", ".join(f"{k}={v!r}" for k, v in self._asdict().items())
         return f"{type(self).__name__}({shown})"
 
+    def __reduce__(self) -> Any:
+        """The class is in no module: it is made again by its names."""
+        tag = f"{type(self).__name__}({','.join(self._fields)})"
+        return named_tuple, (tag, self._asdict())
+
 
 # By tag: equal states have the same classes, which JAX compares. Bounded.
 _CLASSES: OrderedDict[str, type[_Fields]] = OrderedDict()
