@@ -117,6 +117,54 @@ def test_what_a_store_saved_is_loaded_as_files_of_dcp(tmp_path, saved, kind):
     assert names == set(files.state_dict_metadata)
 
 
+Pair = collections.namedtuple("Pair", "a b")
+
+
+@pytest.mark.parametrize("saved", [native, app])
+def test_named_tuples_are_loaded_as_such(tmp_path, saved):
+    state = {"w": torch.ones(3), "p": Pair(torch.zeros(2), (Pair(1, 2), None))}
+    saved(tmp_path, state)
+    loaded = {"w": torch.zeros(3), "p": Pair(torch.ones(2), (Pair(0, 0), None))}
+    with StoreReader(tmp_path / "run") as reader:
+        dcp.load(loaded, checkpoint_id=1, storage_reader=reader)
+    assert bits(loaded["w"]) == bits(state["w"])
+    assert loaded["p"].a.tolist() == [0, 0]
+    assert loaded["p"].b == state["p"].b and loaded["p"].b[0].a == 1
+
+
+TARGETS = {
+    "windows": (torch.zeros(5).unfold(0, 3, 1), "one in memory"),
+    "rows": (torch.zeros(1, 3).expand(3, 3), "one in memory"),
+    "freed": (torch.zeros(3, 3).T, "freed"),
+}
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_memory_that_cannot_be_read_into_is_refused(tmp_path, kind):
+    native(tmp_path, {"w": torch.ones(3, 3)})
+    target, why = TARGETS[kind]
+    if kind == "freed":
+        target.untyped_storage().resize_(8)
+    with StoreReader(tmp_path / "run") as reader:
+        with pytest.raises(BaseException, match=f"w: .*{why}") as raised:
+            dcp.load({"w": target}, checkpoint_id=1, storage_reader=reader)
+    assert type(raised.value).__name__ == "CheckpointException"
+    assert target.untyped_storage().tolist() == [0] * (
+        target.untyped_storage().nbytes()
+    )
+
+
+def test_backward_of_what_was_computed_before_is_an_error(tmp_path):
+    native(tmp_path, {"w": torch.ones(3)})
+    w, x = torch.zeros(3), torch.ones(3, requires_grad=True)
+    loss = (w * x).sum()
+    with StoreReader(tmp_path / "run") as reader:
+        dcp.load({"w": w}, checkpoint_id=1, storage_reader=reader)
+    assert w.tolist() == [1, 1, 1]
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 def spread(rank, path):
     mesh = init_device_mesh("cpu", (2,))
     state = net(1).state_dict()

@@ -99,3 +99,57 @@ def test_memory_that_was_freed_is_an_error(store):
     ckptree.torch.save(store, 3, {"k": Holder(torch.ones(3))}).result()
     ckptree.torch.load(store, {"k": kept}, step=3)
     assert kept.held.tolist() == [1, 1, 1]
+
+
+def test_memory_that_ends_before_the_tensor_is_an_error(store):
+    ckptree.torch.save(store, 1, {"w": torch.ones(3)}).result()
+    base = torch.zeros(8)
+    short = base[1::2][1:]  # Of the elements 3, 5 and 7.
+    base.untyped_storage().resize_(4 * 8 - 1)
+    with pytest.raises(ValueError, match="^w: .*freed"):
+        store.save(2, {"w": short})
+    with pytest.raises(ckptree.MismatchError, match="w: .*freed"):
+        ckptree.torch.load(store, {"w": short})
+    kept = Holder(short)
+    ckptree.torch.save(store, 3, {"k": Holder(torch.ones(3))}).result()
+    ckptree.torch.load(store, {"k": kept}, step=3)
+    assert kept.held is not short and kept.held.tolist() == [1, 1, 1]
+    assert base.untyped_storage().tolist() == [0] * 31
+    # All of it is there: the last one has no byte to spare.
+    whole = torch.zeros(8)[1::2][1:]
+    ckptree.torch.load(store, {"w": whole}, step=1)
+    assert whole.tolist() == [1, 1, 1]
+
+
+def test_windows_that_overlap_are_an_error(store):
+    windows = torch.arange(9.0).unfold(0, 3, 1)
+    app = {"w": windows.clone(), "k": Holder(windows.clone())}
+    ckptree.torch.save(store, 1, app).result()
+    base = torch.zeros(9)
+    with pytest.raises(ckptree.MismatchError, match="w: .*one in memory"):
+        ckptree.torch.load(store, {"w": base.unfold(0, 3, 1)}, partial=True)
+    kept = Holder(base.unfold(0, 3, 1))
+    ckptree.torch.load(store, {"k": kept}, partial=True)
+    assert torch.equal(kept.held, windows) and base.tolist() == [0] * 9
+    # Some that do not.
+    apart = torch.zeros(7, 6)[:, ::2]
+    ckptree.torch.load(store, {"w": apart}, partial=True)
+    assert torch.equal(apart, windows)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_backward_of_what_was_computed_before_a_load_is_an_error(store, turned):
+    def weights():
+        return torch.ones(3, 2).T if turned else torch.ones(2, 3)
+
+    ckptree.torch.save(store, 1, {"w": weights() * 2}).result()
+    w, x = weights(), torch.ones(2, 3, requires_grad=True)
+    loss = (w * x).sum()
+    ckptree.torch.load(store, {"w": w})
+    assert w.sum() == 12
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    with torch.inference_mode():
+        without = weights()
+        ckptree.torch.load(store, {"w": without})
+        assert without.sum() == 12

@@ -353,9 +353,12 @@ def unsaved():
         warnings.simplefilter("ignore")
         packed = torch.quantize_per_tensor(ones, 0.1, 0, torch.quint4x2)
         nested = torch.nested.nested_tensor([ones, ones[0:1]])
+    short = torch.ones(6)[2:].view(2, 2)
+    short.untyped_storage().resize_(23)
     return {
         "meta": (ones.to("meta"), ValueError, "no values"),
         "nested": (nested, TypeError, "nested"),
+        "freed in part": (short, ValueError, "freed"),
         "packed": (packed, TypeError, "torch.quint4x2"),
         "int4": (torch.empty(2, dtype=torch.int4), TypeError, "torch.int4"),
         "fp4": (

@@ -94,10 +94,10 @@ def pieces(value: Any) -> Pieces | Container | None:
     _check(value)
     if value.device.type == "meta":
         raise ValueError("a tensor on the meta device has no values to save")
-    if is_freed(value):
+    if torch_memory.is_freed(value):
         raise ValueError(
-            "the memory of the tensor was freed (its storage has no bytes, as "
-            "FSDP leaves it): save it where it is whole"
+            "the memory of the tensor was freed (its storage ends before it, "
+            "as FSDP leaves it): save it where it is whole"
         )
     memory: np.ndarray[Any, Any] | Fetched
     frozen = False
@@ -119,11 +119,6 @@ def pieces(value: Any) -> Pieces | Container | None:
         frozen,
         memory=memory_of(value),
     )
-
-
-def is_freed(value: torch.Tensor) -> bool:
-    """Whether the bytes of its elements are nowhere."""
-    return bool(value.numel() > 0 and value.untyped_storage().nbytes() == 0)
 
 
 def _check(value: torch.Tensor) -> None:

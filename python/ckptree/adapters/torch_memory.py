@@ -11,7 +11,15 @@ tensor once.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Iterable,
+    Iterator,
+    NamedTuple,
+    Sequence,
+)
 
 from ckptree.adapters.boxes import cut
 from ckptree.adapters.torch_dtypes import array_of
@@ -76,17 +84,33 @@ STAGING: dict[str, Callable[[torch.device], Staging]] = {"cuda": _OfCuda}
 def read(step: _engine.Step, wanted: Sequence[Want]) -> None:
     """Reads leaves into tensors of their type and shape, wherever these are."""
     straight: list[ReadRequest] = []
+    filled: list[torch.Tensor] = []
     others: dict[torch.device, list[Want]] = {}
     for info, tensor in wanted:
         tensor = tensor.detach()
         if is_straight(tensor):
             straight.append((info, array_of(tensor), None, None))
+            filled.append(tensor)
         elif tensor.numel() > 0:
             others.setdefault(tensor.device, []).append((info, tensor))
-    step.read(straight)
+    try:
+        step.read(straight)
+    finally:
+        changed(filled)
     for device, here in others.items():
         staging = STAGING.get(device.type, Staging)(device)
         _read_staged(step, staging, here)
+
+
+def changed(tensors: Iterable[torch.Tensor]) -> None:
+    """Tells autograd that there are other bytes in their memory: backward() of
+    what was computed with those before is an error then, as after copy_()."""
+    bump = getattr(torch.autograd.graph, "increment_version", None)
+    if bump is None:
+        return  # Older versions of PyTorch.
+    for tensor in tensors:
+        if not tensor.is_inference():  # Which have no version.
+            bump(tensor)
 
 
 def is_straight(tensor: torch.Tensor) -> bool:
@@ -101,6 +125,41 @@ def is_straight(tensor: torch.Tensor) -> bool:
         and not tensor.is_conj()
         and not tensor.is_neg()
     )
+
+
+def is_freed(tensor: torch.Tensor) -> bool:
+    """Whether some of its elements lie beyond the end of its storage.
+
+    >>> w = torch.ones(3)
+    >>> is_freed(w), is_freed(w.untyped_storage().resize_(8) and w)
+    (False, True)
+    """
+    if tensor.numel() == 0:
+        return False
+    end = tensor.storage_offset() + _span(tensor.shape, tensor.stride())
+    return bool(end * tensor.itemsize > tensor.untyped_storage().nbytes())
+
+
+def overlaps(tensor: torch.Tensor) -> bool:
+    """Whether elements of it are, or may be, the same memory.
+
+    >>> overlaps(torch.ones(3).expand(2, 3)), overlaps(torch.ones(3, 2).T)
+    (True, False)
+    >>> overlaps(torch.ones(5).unfold(0, 3, 1))  # Windows.
+    True
+    """
+    below: list[tuple[int, int]] = []  # Strides and sizes.
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size > 1:
+            if stride < _span([n for _, n in below], [s for s, _ in below]):
+                return True
+            below.append((stride, size))
+    return False
+
+
+def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """From the first element to behind the last one."""
+    return 1 + sum((n - 1) * stride for n, stride in zip(shape, strides))
 
 
 class _Piece(NamedTuple):

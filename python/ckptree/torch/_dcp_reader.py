@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from ckptree import _engine
+from ckptree.adapters import torch_memory
 from ckptree.arguments import BOOL, checked
 from ckptree.closing import Closing
 from ckptree.errors import (
@@ -228,6 +229,8 @@ class StoreReader(Closing, StorageReader):  # type: ignore[misc]
                 f"{name}: the planner gave a tensor of {list(target.shape)} "
                 f"for a part of {list(lengths)}"
             )
+        if target.layout is torch.strided:
+            _check_memory(name, target)
         dtype = dtype_of(info)
         if target.dtype != dtype and not self._cast:
             expected, found = str(target.dtype), str(dtype)
@@ -302,6 +305,7 @@ class _Reads:
         self._planner = planner
         self._requests: list[Any] = []
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._filled: list[torch.Tensor] = []
         self._done: list[tuple[ReadItem, torch.Tensor]] = []
         self._bytes = 0
 
@@ -317,7 +321,9 @@ class _Reads:
         if target.numel() == 0:
             return
         memory = memory_of(target) if target.dtype == dtype else None
-        if memory is None:
+        if memory is not None:
+            self._filled.append(target)
+        else:
             beside = torch.empty(target.shape, dtype=dtype)
             memory = memory_of(beside)
             self._copies.append((target, beside))
@@ -329,13 +335,29 @@ class _Reads:
             self.run()
 
     def run(self) -> None:
-        self._step.read(self._requests)
+        try:
+            self._step.read(self._requests)
+        finally:
+            torch_memory.changed(self._filled)
         for target, beside in self._copies:
             target.copy_(beside)
         for item, target in self._done:
             self._planner.commit_tensor(item, target)
         self._requests, self._copies, self._done = [], [], []
+        self._filled = []
         self._bytes = 0
+
+
+def _check_memory(name: str, target: torch.Tensor) -> None:
+    if target.device.type == "meta":
+        return
+    why = ""
+    if torch_memory.is_freed(target):
+        why = "its memory was freed"
+    elif torch_memory.overlaps(target):
+        why = "several of its elements are one in memory"
+    if why:
+        raise InvalidArgumentError(f"{name}: {why}: nothing can be read into it")
 
 
 def _engine_selector(checkpoint_id: Any) -> str:

@@ -21,8 +21,9 @@ import torch
 from ckptree import _engine, _rules
 from ckptree.adapters import torch_keys, torch_saved
 from ckptree.adapters.protocol import ANY_SIZE, Expected, Request, type_name
-from ckptree.adapters.torch import is_freed, takes, whole
+from ckptree.adapters.torch import takes, whole
 from ckptree.adapters.torch_dtypes import NAMES, memory_of
+from ckptree.adapters.torch_memory import is_freed, overlaps
 from ckptree.adapters.torch_parts import PLAIN, classes_of
 from ckptree.arrays import values
 from ckptree.restoring import engine, plain
@@ -284,12 +285,12 @@ class InPlace(Like):
                 request.info,
             )
             return None
-        if _overlaps(here):
+        if overlaps(here):
             self.differ(
                 name,
                 "memory",
-                "several elements are one in memory, as expand() makes them: "
-                "nothing can be read into it",
+                "several elements are one in memory, as expand() and unfold() "
+                "make them: nothing can be read into it",
                 request.info,
             )
             return None
@@ -539,16 +540,8 @@ def _fits(tensor: torch.Tensor, info: _engine.LeafInfo) -> bool:
         tensor.device.type != "meta"
         and NAMES.get(tensor.dtype) == info.dtype_name
         and tuple(tensor.shape) == info.shape
-        and not _overlaps(tensor)
+        and not overlaps(tensor)
         and not is_freed(tensor)
-    )
-
-
-def _overlaps(tensor: torch.Tensor) -> bool:
-    """Whether elements of it are the same memory."""
-    return any(
-        stride == 0 and size > 1
-        for stride, size in zip(tensor.stride(), tensor.shape)
     )
 
 
