@@ -360,6 +360,14 @@ def unsaved():
         "nested": (nested, TypeError, "nested"),
         "freed in part": (short, ValueError, "freed"),
         "packed": (packed, TypeError, "torch.quint4x2"),
+        "packed, empty": (
+            torch.empty(2, dtype=torch.quint4x2),
+            TypeError,
+            "tensors of torch.quint4x2",
+        ),
+        "no scale": (
+            torch.empty(2, dtype=torch.qint8), TypeError, "no scale"
+        ),
         "int4": (torch.empty(2, dtype=torch.int4), TypeError, "torch.int4"),
         "fp4": (
             torch.empty(2, dtype=torch.float4_e2m1fn_x2),

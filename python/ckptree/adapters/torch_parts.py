@@ -269,9 +269,16 @@ def _make_sparse(
 
 
 def _open_quantized(value: torch.Tensor) -> _Opened | None:
-    scheme, dtype = value.qscheme(), value.dtype
+    dtype = value.dtype
     if dtype not in _QUANTIZED_DTYPES:
         return None  # Of parts of bytes: refused as their type is.
+    try:
+        scheme = value.qscheme()
+    except RuntimeError:  # Its text is of PyTorch's own lines.
+        raise TypeError(
+            f"a tensor of {dtype} that has no scale is no leaf: "
+            "torch.quantize_per_tensor() makes one with a scale"
+        ) from None
     tensor = value.detach()
     name = str(scheme).removeprefix("torch.")
     tag = f"{_QUANTIZED} {str(dtype).removeprefix('torch.')} {name}"

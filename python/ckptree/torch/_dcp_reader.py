@@ -357,7 +357,9 @@ def _check_memory(name: str, target: torch.Tensor) -> None:
     elif torch_memory.overlaps(target):
         why = "several of its elements are one in memory"
     if why:
-        raise InvalidArgumentError(f"{name}: {why}: nothing can be read into it")
+        raise InvalidArgumentError(
+            f"{name}: {why}: nothing can be read into it"
+        )
 
 
 def _engine_selector(checkpoint_id: Any) -> str:
