@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "ckptree/selector.h"
 
 namespace ckptree::internal {
 
@@ -62,7 +63,14 @@ absl::Status BranchCopier::Copy(std::string_view name) {
     if (made.ok() && origin != nullptr &&
         origin->version == branch.origin_version) {
       const StepRecordPtr saved = to_.catalog().Find(*made, branch.origin_step);
-      if (saved != nullptr) branch.tip = branch.origin_version = saved->version;
+      if (saved != nullptr) {
+        branch.tip = branch.origin_version = saved->version;
+      } else if (catalog.Steps(number).empty()) {
+        losses_.push_back(absl::StrFormat(
+            "branch %s, which has no step of its own: step %s, from which it "
+            "goes on, is lost",
+            name, StepText(before->second.name, branch.origin_step)));
+      }
     }
   }
   return to_.commits().AdoptBranch(std::move(branch));

@@ -29,6 +29,10 @@ class BranchCopier {
   // its origin where that was saved into `to` by now, else from nothing.
   absl::Status Copy(std::string_view name);
 
+  // Branches that have no step of their own, and nothing to go on from any
+  // more.
+  const std::vector<std::string>& losses() const { return losses_; }
+
   // Policy and metadata of the branch, which is in both.
   absl::Status CopySettings(std::string_view name);
 
@@ -36,6 +40,7 @@ class BranchCopier {
   Engine& from_;
   Engine& to_;
   std::set<std::string, std::less<>> begun_;
+  std::vector<std::string> losses_;
 };
 
 }  // namespace ckptree::internal

@@ -208,6 +208,7 @@ absl::Status CopySteps(const Store& from, Store* to, const RecoveryPlan& plan,
     // Last of all: no save of this copy is to be judged by the policy.
     CKPTREE_RETURN_IF_ERROR(branches.CopySettings(branch.name));
   }
+  Append(&report->losses, branches.losses());
   return absl::OkStatus();
 }
 

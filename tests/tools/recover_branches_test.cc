@@ -206,5 +206,41 @@ TEST_F(RecoverBranchesTest, DamageOfForksIsNamed) {
   EXPECT_TRUE(fork);
 }
 
+TEST_F(RecoverBranchesTest, AForkWithoutAStepLosesItsOrigin) {
+  const std::string path = scratch_ / "alone";
+  {
+    StoreOptions options;
+    options.create_if_missing = true;
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(path, options));
+    const std::vector<std::byte> bytes = RandomBytes(kArray, 3);
+    StepBuilder first = store.Begin(1);
+    first.Put("w", {.dtype = DType::kUint8,
+                    .shape = {static_cast<std::int64_t>(kArray)},
+                    .data = bytes.data()});
+    ASSERT_OK(std::move(first).Commit().WaitCommitted(absl::Minutes(1)));
+    ASSERT_OK(store.Fork(AtStep(1), "only"));
+    StepBuilder second = store.Begin(2);
+    second.PutInt("count", 2);
+    ASSERT_OK(std::move(second).Commit().WaitCommitted(absl::Minutes(1)));
+    ASSERT_OK(store.Close());
+  }
+  int removed = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(path + "/db")) {
+    if (entry.path().extension() != ".sst" || entry.file_size() < kArray) {
+      continue;
+    }
+    std::filesystem::remove(entry.path());
+    ++removed;
+  }
+  ASSERT_EQ(removed, 1);
+  const Result result = Run({"recover", path, scratch_ / "new", "--json"});
+  EXPECT_EQ(result.code, 1) << result.out << result.err;
+  const json report = json::parse(result.out, nullptr, false);
+  ASSERT_FALSE(report.is_discarded()) << result.out;
+  EXPECT_EQ(report["steps_saved"], 1);
+  EXPECT_THAT(report["losses"].dump(),
+              HasSubstr("branch only, which has no step of its own: step 1"));
+}
+
 }  // namespace
 }  // namespace ckptree
