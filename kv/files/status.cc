@@ -26,7 +26,7 @@ constexpr absl::string_view kGone = "ckptree/table-is-gone";
 // of any other errno only the text.
 absl::StatusCode CodeOfIoError(const rocksdb::Status& status) {
   const std::string text = status.ToString();
-  for (const int error : {EACCES, EPERM, EROFS}) {
+  for (const int error : {EACCES, EPERM, EROFS, EDQUOT}) {
     if (text.find(std::generic_category().message(error)) != text.npos) {
       return CodeOfErrno(error);
     }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "kv/file_system.h"
 #include "kv/files/file_system_of.h"
+#include "kv/files/status.h"
 #include "rocksdb/file_system.h"
 
 namespace ckptree::kv {
@@ -29,7 +30,9 @@ absl::Status HeldRoom::Hold(const Options& options, std::uint64_t bytes) {
     return absl::OkStatus();
   }
   if (made) RemoveFile(options, path_).IgnoreError();
-  if (!status.IsNoSpace()) return absl::OkStatus();
+  if (!absl::IsResourceExhausted(ToStatus(status, "holding room"))) {
+    return absl::OkStatus();
+  }
   return absl::ResourceExhaustedError(
       absl::StrFormat("writing the index may take %d bytes, which are not free "
                       "on the disk of %s",

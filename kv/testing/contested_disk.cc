@@ -2,9 +2,11 @@
 
 #include "kv/testing/contested_disk.h"
 
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -58,7 +60,10 @@ class ContestedFile : public rocksdb::FSWritableFileOwnerWrapper {
   IOStatus Room() {
     if (has_room_ || !disk_->full) return IOStatus::OK();
     ++disk_->refusals;
-    return IOStatus::NoSpace("it is full");
+    return disk_->by_quota
+               ? IOStatus::IOError("a file",
+                                   std::generic_category().message(EDQUOT))
+               : IOStatus::NoSpace("it is full");
   }
 
   ContestedDisk* const disk_;
@@ -88,7 +93,7 @@ class ContestedFileSystem : public rocksdb::FileSystemWrapper {
   }
   IOStatus GetFreeSpace(const std::string&, const IOOptions&,
                         std::uint64_t* free, IODebugContext*) override {
-    *free = disk_->full ? 0 : kFree;
+    *free = disk_->full && !disk_->by_quota ? 0 : kFree;
     if (disk_->taken == ContestedDisk::Taken::kBehindTheLook) {
       disk_->full = true;
       ++disk_->times_taken;

@@ -23,7 +23,8 @@ struct ContestedDisk {
   };
   std::atomic<Taken> taken{Taken::kNever};
   std::atomic<bool> full{false};
-  std::atomic<bool> can_hold{true};  // Else it has no fallocate(2).
+  std::atomic<bool> can_hold{true};   // Else it has no fallocate(2).
+  std::atomic<bool> by_quota{false};  // Full is who writes, not the disk.
   std::atomic<int> times_taken{0};
   std::atomic<int> refusals{0};  // Bytes, or room ahead, of what needs it.
 };

@@ -81,6 +81,19 @@ TEST_F(ContestedRoomTest, RoomThatIsGoneBehindTheLookEndsNoHandle) {
   ExpectTheNextSaveWorks(std::move(database));
 }
 
+// Of which nothing that is asked what is free tells.
+TEST_F(ContestedRoomTest, AQuotaThatIsReachedEndsNoHandle) {
+  std::unique_ptr<Database> database;
+  ASSERT_NO_FATAL_FAILURE(Start(&database));
+  disk_.by_quota = true;
+  disk_.full = true;
+  EXPECT_THAT(database->WriteRows(),
+              StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_GT(disk_.refusals, 0);
+  EXPECT_OK(database->health());
+  ExpectTheNextSaveWorks(std::move(database));
+}
+
 TEST_F(ContestedRoomTest, RoomThatIsHeldIsNotTaken) {
   std::unique_ptr<Database> database;
   ASSERT_NO_FATAL_FAILURE(Start(&database));
