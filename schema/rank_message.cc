@@ -42,6 +42,7 @@ std::string EncodeRankPlan(const RankPlan& plan) {
   out.set_full(plan.full);
   out.set_step(plan.step);
   out.set_branch(plan.branch);
+  out.set_branch_created_ns(plan.branch_created_ns);
   out.set_attempt(plan.attempt);
   out.set_world(plan.world);
   out.set_options(plan.options);
@@ -63,6 +64,7 @@ absl::StatusOr<RankPlan> DecodeRankPlan(std::string_view bytes) {
   plan.full = in.full();
   plan.step = in.step();
   plan.branch = in.branch();
+  plan.branch_created_ns = in.branch_created_ns();
   plan.attempt = in.attempt();
   plan.world = in.world();
   plan.options = in.options();

@@ -26,9 +26,10 @@ struct RankPlan {
   bool full = false;       // or, where that cannot be read, with nothing.
   std::int64_t step = 0;
   std::uint32_t branch = 0;
-  std::string attempt;      // Name of its folder in staging.
-  std::uint32_t world = 0;  // How many ranks there are.
-  std::string options;      // What must be the same on all ranks, as text.
+  std::int64_t branch_created_ns = 0;  // Of that number: which one.
+  std::string attempt;                 // Name of its folder in staging.
+  std::uint32_t world = 0;             // How many ranks there are.
+  std::string options;  // What must be the same on all ranks, as text.
 
   friend bool operator==(const RankPlan&, const RankPlan&) = default;
 };

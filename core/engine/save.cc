@@ -302,7 +302,8 @@ SaveHandle StepBuilder::Submit() {
   }
   // There is no save where Begin() failed.
   if (save == nullptr) {
-    save = std::make_shared<Save>(0, impl->step, SaveOptions());
+    save =
+        std::make_shared<Save>(internal::BranchId(), impl->step, SaveOptions());
   }
   // Nobody has the handle yet, and so no callback is set.
   const std::string whose =

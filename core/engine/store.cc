@@ -128,7 +128,7 @@ const std::shared_ptr<Engine>& Store::engine() const {
 
 StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
   auto impl = std::make_unique<StepBuilder::Impl>(engine(), step);
-  std::uint32_t branch = 0;
+  internal::BranchId branch;
   impl->status = [&]() -> absl::Status {
     CKPTREE_RETURN_IF_ERROR(engine()->CheckWritable());
     absl::Status unseen =
@@ -159,8 +159,8 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
           absl::FormatTime(*options.time, absl::UTCTimeZone())));
     }
     CKPTREE_ASSIGN_OR_RETURN(branch,
-                             engine()->catalog().FindBranch(options.branch));
-    if (const auto old = engine()->catalog().Find(branch, step);
+                             engine()->catalog().FindBranchId(options.branch));
+    if (const auto old = engine()->catalog().Find(branch.number, step);
         old != nullptr) {
       CKPTREE_RETURN_IF_ERROR(internal::MayOverwrite(
           engine()->catalog(), *old, options.overwrite, options.tagged));

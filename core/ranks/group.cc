@@ -230,7 +230,7 @@ StepBuilder GroupRank::Begin(std::int64_t step, const SaveOptions& options) {
       return unseen;
     }();
     if (built->status.ok()) {
-      built->save = std::make_shared<Save>(0, step, options);
+      built->save = std::make_shared<Save>(BranchId(), step, options);
     }
   }
   const auto world = static_cast<std::uint32_t>(options_.world);

@@ -586,11 +586,11 @@ absl::Status Member::AskStore(const schema::RankPlan& plan,
         "step %d was saved with a part of another process that is rank %d",
         plan.step, options_.rank));
   }
-  const absl::StatusOr<std::uint64_t> tip = ReadTip(database, plan.branch);
+  const auto branch = ReadBranch(database, BranchOf(plan));
   // A later version may have been committed, removed and collected.
   // In a remote, rank 0 may ship later what it has on its disk.
-  if (places_.remote == nullptr && tip.ok() && *tip < plan.version &&
-      database.session() > plan.session) {
+  if (places_.remote == nullptr && branch.ok() && branch->has_value() &&
+      (*branch)->tip < plan.version && database.session() > plan.session) {
     return absl::AbortedError(
         absl::StrFormat("step %d was not saved: %s", plan.step, why.message()));
   }

@@ -68,20 +68,21 @@ absl::StatusOr<bool> RefreshUntil(
 // Until the store is at the base of the plan, as far as this process sees it.
 absl::Status CatchUp(Engine* engine, const schema::RankPlan& plan,
                      const std::function<absl::Status()>& check) {
-  std::uint64_t tip = 0;
-  CKPTREE_ASSIGN_OR_RETURN(const bool there,
-                           RefreshUntil(
-                               engine,
-                               [&]() -> absl::StatusOr<bool> {
-                                 CKPTREE_ASSIGN_OR_RETURN(
-                                     tip,
-                                     ReadTip(engine->database(), plan.branch));
-                                 return tip == plan.base;
-                               },
-                               check));
+  std::optional<schema::BranchRecord> branch;
+  const auto seen = [&]() -> absl::StatusOr<bool> {
+    CKPTREE_ASSIGN_OR_RETURN(branch,
+                             ReadBranch(engine->database(), BranchOf(plan)));
+    return branch.has_value() && branch->tip == plan.base;
+  };
+  CKPTREE_ASSIGN_OR_RETURN(const bool there, RefreshUntil(engine, seen, check));
   if (there) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "the store is at version %d, the save is based on %d", tip, plan.base));
+  if (!branch.has_value()) {
+    return absl::NotFoundError(
+        "its branch was dropped, or is not seen here yet");
+  }
+  return absl::FailedPreconditionError(
+      absl::StrFormat("the store is at version %d, the save is based on %d",
+                      branch->tip, plan.base));
 }
 
 // Null where the base has no such part, or one that cannot be read.

@@ -17,6 +17,7 @@
 #include "core/ranks/rank_remote.h"
 #include "core/save/part_writer.h"
 #include "core/save/staged_content.h"
+#include "core/version/catalog.h"
 #include "schema/rank_message.h"
 
 namespace ckptree::internal {
@@ -51,6 +52,11 @@ std::string PartFolder(std::string_view staging, const schema::RankPlan& plan,
 // the attempt's folder away: it has given the attempt up, or ended it.
 bool IsGivenUp(const PartPlace& place, const schema::RankPlan& plan,
                const absl::Status& built);
+
+// The branch that it is for.
+inline BranchId BranchOf(const schema::RankPlan& plan) {
+  return {plan.branch, plan.branch_created_ns};
+}
 
 // kFailedPrecondition where the plan is of another store, or from before the
 // store was opened anew.

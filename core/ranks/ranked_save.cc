@@ -254,8 +254,8 @@ StepBuilder BeginPart(const Store& store, std::string_view plan, int rank) {
   if (impl->status.ok()) {
     impl->content.SetRank(static_cast<std::uint32_t>(rank), decoded->world);
     impl->rank = static_cast<std::uint16_t>(rank);
-    impl->save =
-        std::make_shared<Save>(decoded->branch, decoded->step, SaveOptions());
+    impl->save = std::make_shared<Save>(internal::BranchOf(*decoded),
+                                        decoded->step, SaveOptions());
   }
   impl->plan = decoded.ok() ? *std::move(decoded) : schema::RankPlan();
   return RankPeer::BuilderOf(std::move(impl));

@@ -69,6 +69,7 @@ absl::Status StepWriter::GatherParts(Save* save, Attempt* attempt) {
   plan.full = tip_.version != 0 && tip_.table.empty();
   plan.step = save->step;
   plan.branch = save->branch;
+  plan.branch_created_ns = save->branch_id.created_ns;
   plan.attempt = attempt->name;
   plan.world = save->world;
   plan.options = save->rank_options;

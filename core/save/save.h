@@ -24,6 +24,7 @@
 #include "core/process/thread_limit.h"
 #include "core/save/part_writer.h"
 #include "core/save/staged_content.h"
+#include "core/version/catalog.h"
 #include "kv/process_mark.h"
 
 namespace ckptree::schema {
@@ -44,10 +45,12 @@ struct SaveOrigin {
 // Thread-safe, but for the members of the writer.
 class Save {
  public:
-  Save(std::uint32_t of_branch, std::int64_t to_step,
+  Save(const BranchId& of_branch, std::int64_t to_step,
        const SaveOptions& options)
       : step(to_step),
-        branch(of_branch),
+        branch(of_branch.number),
+        branch_id(of_branch),
+        branch_name(options.branch),
         overwrite(options.overwrite),
         tagged(options.tagged),
         ignore_policy(options.ignore_policy),
@@ -56,6 +59,8 @@ class Save {
 
   const std::int64_t step;
   const std::uint32_t branch;
+  const BranchId branch_id;  // Of that number: the one that it began with.
+  const std::string branch_name;
   const bool overwrite;
   const bool tagged;
   const bool ignore_policy;  // Whatever the policy says of it now.

@@ -69,6 +69,8 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   request.version = attempt->version;
   kv::WriteBatch& batch = request.batch;
 
+  // First: by its number all else would be asked of another branch.
+  CKPTREE_ASSIGN_OR_RETURN(schema::BranchRecord branch, BranchOf(save));
   record->version = attempt->version;
   const bool compared =
       std::any_of(attempt->parts.begin(), attempt->parts.end(),
@@ -182,11 +184,6 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   std::string branch_key = schema::BranchKey(save.branch);
   CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> branch_row,
                            context_.database->Get(Space::kRecords, branch_key));
-  if (!branch_row.has_value()) {
-    return absl::NotFoundError("its branch was dropped");
-  }
-  CKPTREE_ASSIGN_OR_RETURN(schema::BranchRecord branch,
-                           schema::DecodeBranchRecord(*branch_row));
   if (branch.tip != tip_.version) {
     return absl::AbortedError("another save was committed to its branch");
   }

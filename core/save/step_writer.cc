@@ -140,7 +140,7 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
     context_.keeper->ReleaseBase();
     in_flight_.store(0);
   };
-  CKPTREE_RETURN_IF_ERROR(LoadTip(save->branch, save->gather == nullptr));
+  CKPTREE_RETURN_IF_ERROR(LoadTip(*save, save->gather == nullptr));
 
   Attempt attempt;
   attempt.version = ++last_version_;
@@ -186,13 +186,24 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
   return status;
 }
 
+absl::StatusOr<schema::BranchRecord> StepWriter::BranchOf(
+    const Save& save) const {
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<schema::BranchRecord> branch,
+                           ReadBranch(*context_.database, save.branch_id));
+  if (branch.has_value()) return *std::move(branch);
+  return absl::NotFoundError(
+      absl::StrFormat("its branch '%s' was dropped", save.branch_name));
+}
+
 // The base of the next save is the tip of its branch, whether or not that step
 // still has a row.
-absl::Status StepWriter::LoadTip(std::uint32_t branch, bool whole) {
+absl::Status StepWriter::LoadTip(const Save& save, bool whole) {
+  const std::uint32_t branch = save.branch;
   // Collection may have moved it.
   const std::uint64_t held = context_.keeper->HoldBase(branch);
   tip_loaded_ = tip_loaded_ && tip_branch_ == branch &&
                 (held == tip_.version || !context_.keeper->refusal().ok());
+  if (branch != kMainBranch) CKPTREE_RETURN_IF_ERROR(BranchOf(save).status());
   if (tip_loaded_ && (!whole || tip_.parts.size() == tip_.table.size())) {
     return absl::OkStatus();
   }
@@ -209,10 +220,7 @@ absl::Status StepWriter::LoadTip(std::uint32_t branch, bool whole) {
     tip_ = *std::move(tip);
   });
   if (absl::IsDataLoss(status) && branch != kMainBranch) {
-    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> row,
-                             context_.database->Get(schema::Space::kRecords,
-                                                    schema::BranchKey(branch)));
-    if (!row.has_value()) return absl::NotFoundError("its branch was dropped");
+    CKPTREE_RETURN_IF_ERROR(BranchOf(save).status());
   }
   if (absl::IsDataLoss(status)) {
     // A damaged base must not stop training: the next save is full.

@@ -136,8 +136,11 @@ class StepWriter : public SaveSink {
   void WriteLoop();
 
   absl::Status Run(Save* save, std::uint64_t* version);
+  // kNotFound, naming it: the branch of the save was dropped, though another
+  // may have its number by now.
+  absl::StatusOr<schema::BranchRecord> BranchOf(const Save& save) const;
   // With `whole` every part of it is read.
-  absl::Status LoadTip(std::uint32_t branch, bool whole);
+  absl::Status LoadTip(const Save& save, bool whole);
   absl::Status Write(Save* save, Attempt* attempt);
   absl::Status GatherParts(Save* save, Attempt* attempt);
   // Whether these parts are a step: every element there, and once.

@@ -74,6 +74,18 @@ absl::StatusOr<std::uint64_t> ReadTip(const kv::Database& database,
   return record.tip;
 }
 
+absl::StatusOr<std::optional<schema::BranchRecord>> ReadBranch(
+    const kv::Database& database, const BranchId& branch) {
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::optional<std::string> row,
+      database.Get(Space::kRecords, schema::BranchKey(branch.number)));
+  if (!row.has_value()) return std::nullopt;
+  CKPTREE_ASSIGN_OR_RETURN(schema::BranchRecord record,
+                           schema::DecodeBranchRecord(*row));
+  if (record.created_ns != branch.created_ns) return std::nullopt;
+  return record;
+}
+
 absl::StatusOr<schema::StepRecord> ReadVersion(const kv::Database& database,
                                                std::uint64_t version) {
   CKPTREE_ASSIGN_OR_RETURN(

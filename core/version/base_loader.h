@@ -7,20 +7,28 @@
 #define CKPTREE_CORE_VERSION_BASE_LOADER_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/version/base_part.h"
+#include "core/version/catalog.h"
 #include "core/version/compact_part.h"
 #include "kv/database.h"
 #include "schema/step_record.h"
+#include "schema/store_record.h"
 
 namespace ckptree::internal {
 
 // The tip of a branch; 0 where its next save is full.
 absl::StatusOr<std::uint64_t> ReadTip(const kv::Database& database,
                                       std::uint32_t branch);
+
+// The row of a branch; nothing where it was dropped, though another branch may
+// have its number by now.
+absl::StatusOr<std::optional<schema::BranchRecord>> ReadBranch(
+    const kv::Database& database, const BranchId& branch);
 
 // The record of a version that is not collected: that of its step, or of the
 // removed one. kDataLoss where there is neither.

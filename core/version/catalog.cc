@@ -207,6 +207,14 @@ absl::StatusOr<std::uint32_t> Catalog::FindBranch(std::string_view name) const {
   return BranchCalled(name);
 }
 
+absl::StatusOr<BranchId> Catalog::FindBranchId(std::string_view name) const {
+  absl::MutexLock lock(&mu_);
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, BranchCalled(name));
+  const auto row = rows_.branches.find(number);
+  if (row == rows_.branches.end()) return BranchId{number, 0};
+  return BranchId{number, row->second.created_ns};
+}
+
 std::map<std::uint32_t, schema::BranchRecord> Catalog::Branches() const {
   absl::MutexLock lock(&mu_);
   return rows_.branches;

@@ -35,6 +35,13 @@ namespace ckptree::internal {
 // The branch that every store has; it has no name.
 inline constexpr std::uint32_t kMainBranch = 0;
 
+// Which branch is meant: the number of one that was dropped is given out again,
+// and then its time is another.
+struct BranchId {
+  std::uint32_t number = kMainBranch;
+  std::int64_t created_ns = 0;
+};
+
 // A copy in memory of the rows that users see: read at open and refresh, kept
 // up by the writer after each commit. Thread-safe.
 //
@@ -76,6 +83,7 @@ class Catalog {
                                          std::size_t count) const;
   // kNotFound names the branches there are. An empty name is the main branch.
   absl::StatusOr<std::uint32_t> FindBranch(std::string_view name) const;
+  absl::StatusOr<BranchId> FindBranchId(std::string_view name) const;
   std::map<std::uint32_t, schema::BranchRecord> Branches() const;
   // That a step has, or a branch names.
   std::uint64_t HighestVersion() const;

@@ -209,6 +209,7 @@ inline RankPlan SamplePlan() {
   plan.base = 7;
   plan.step = -12;
   plan.branch = 2;
+  plan.branch_created_ns = 1'700'000'000'000'000'000;
   plan.attempt = "v9-0000000000000001";
   plan.world = 8;
   plan.options = "overwrite=0";
