@@ -166,6 +166,11 @@ class Database {
   // whole; in a shared folder, those that it shows by now. Two small reads
   // where there are none. Views and iterators made before stay valid.
   absl::Status Refresh();
+  // kRead: LiveFiles() and LeafCopies() are of the files that there are now,
+  // which Refresh() alone does not look for: those that a writer has written
+  // anew since are other ones, and no commit says so. One listing of a folder
+  // where nothing has changed.
+  absl::Status SeeFiles() const;
   // kRead: another number than before where rows may be other ones since.
   std::uint64_t view() const;
   // kRead: which rows of kRecords may be other ones, or gone, or new, in `view`

@@ -136,6 +136,9 @@ absl::StatusOr<Overlay> MakeOverlay(Engine* engine) {
       held.emplace(version, why);
     }
   } else {
+    // Files that a writer has written anew since are counted, too, where they
+    // can be seen.
+    database.SeeFiles().IgnoreError();
     CKPTREE_ASSIGN_OR_RETURN(chain, ReadChain(database));
   }
   return Overlay(database, engine->arena(), std::move(chain), std::move(held));

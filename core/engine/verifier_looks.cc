@@ -41,6 +41,13 @@ Wrong WrongIn(const absl::StatusOr<VerifyReport>& report) {
   return wrong;
 }
 
+// What there is now. Of files that are gone without a commit Refresh() does not
+// hear; where they cannot be listed, the check says so.
+absl::Status LookAgain(Engine* engine) {
+  engine->database().SeeFiles().IgnoreError();
+  return engine->Refresh();
+}
+
 void WarnOfAllBut(const Wrong& known, VerifyReport* report) {
   for (Finding& finding : report->findings) {
     if (IsWarning(finding) || known.contains(NameOf(finding))) continue;
@@ -55,9 +62,8 @@ void WarnOfAllBut(const Wrong& known, VerifyReport* report) {
 
 absl::StatusOr<VerifyReport> Verify(Engine* engine,
                                     const VerifyOptions& options) {
-  if (engine->database().following()) {
-    CKPTREE_RETURN_IF_ERROR(engine->Refresh());
-  }
+  if (engine->database().following())
+    CKPTREE_RETURN_IF_ERROR(LookAgain(engine));
   if (!engine->address().empty()) {
     // What is wrong with the commits there is found by the check.
     const absl::Status refreshed = engine->Refresh();
@@ -66,12 +72,13 @@ absl::StatusOr<VerifyReport> Verify(Engine* engine,
   absl::StatusOr<VerifyReport> report = VerifyOnce(engine, options);
   if (engine->writer() != nullptr) return report;
   // A writer in another process may have come or gone since, and taken
-  // files away: damage is what is found twice in a row.
+  // files away: damage is what is found twice in a row, the second time in the
+  // files that there are by then.
   Wrong before;
   Wrong wrong = WrongIn(report);
   for (int look = 1; look < kMostLooks; ++look) {
     if (wrong.empty() || absl::IsCancelled(report.status()) ||
-        OutOfReach(report.status()).has_value() || !engine->Refresh().ok()) {
+        OutOfReach(report.status()).has_value() || !LookAgain(engine).ok()) {
       return report;
     }
     report = VerifyOnce(engine, options);

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,6 +43,7 @@
 #include "kv/rocks/standing.h"
 #include "kv/store_directory.h"
 #include "kv/store_lock.h"
+#include "rocksdb/db.h"
 
 namespace ckptree::kv {
 namespace {
@@ -290,6 +292,32 @@ void Database::Impl::CatchUp(std::uint64_t version) {
   if (OpenForReading(&ignored).ok()) {
     instance_version = std::max(instance_version.load(), newest);
   }
+}
+
+absl::Status Database::SeeFiles() const {
+  Impl& impl = *impl_;
+  if (impl.mode != Mode::kRead || impl.AllFar()) return absl::OkStatus();
+  const std::uint64_t newest = impl.newest_version.load();
+  impl.CatchUp(newest);
+  // Held over I/O: see Refresh().
+  const absl::MutexLock hold(&impl.refresh_mutex);
+  // Of an index that was made here the files are those of the rows.
+  if (IsInMemory(impl.reader_options)) return absl::OkStatus();
+  CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> open,
+                           impl.Reading());
+  std::vector<rocksdb::LiveFileMetaData> files;
+  open->db()->GetLiveFilesMetaData(&files);
+  CKPTREE_ASSIGN_OR_RETURN(
+      const std::vector<std::string> names,
+      ListDirectory(impl.reader_options, IndexDirectory(impl.directory)));
+  const std::set<std::string_view> there(names.begin(), names.end());
+  const bool all_there =
+      std::all_of(files.begin(), files.end(), [&there](const auto& file) {
+        return there.contains(file.relative_filename);
+      });
+  if (all_there) return absl::OkStatus();
+  OpenReport ignored;
+  return impl.OpenForReading(&ignored);
 }
 
 // A writer lets files go to an object store, and takes them back: the row that
