@@ -94,7 +94,12 @@ void Chain::Collect(const ChainStep& step) {
   }
   versions_.erase(it);
   removed_.erase(step.version);
-  if (step.tip.has_value()) tips_[step.branch] = *step.tip;
+  // The branch may have been dropped since this was planned.
+  const auto tip = tips_.find(step.branch);
+  if (step.tip.has_value() && tip != tips_.end() &&
+      tip->second == step.version) {
+    tip->second = *step.tip;
+  }
 }
 
 std::set<base::Digest> Chain::Trees() const {

@@ -73,8 +73,8 @@ class Chain {
   // the one before.
   std::uint64_t TipAfter(std::uint32_t branch, std::uint64_t prev) const;
   // Takes the version out: its successor follows its prev; the tip of its
-  // branch, where it was that, becomes prev where that is of the same branch,
-  // else 0.
+  // branch, where that is there and it was that, becomes prev where that is of
+  // the same branch, else 0.
   void Collect(const ChainStep& step);
 
   bool HasTree(const base::Digest& tree) const { return trees_.contains(tree); }

@@ -41,9 +41,23 @@ std::uint64_t ChainKeeper::HoldBase(std::uint32_t branch) {
   return base_;
 }
 
-void ChainKeeper::ReleaseBase() {
+void ChainKeeper::OnReleased(std::function<void()> released) {
   const absl::MutexLock lock(&mu_);
-  base_ = 0;
+  on_released_ = std::move(released);
+}
+
+std::function<void()> ChainKeeper::WhomToTell(std::uint64_t version) const {
+  const bool may_go = !IsHeld(version) && chain_.MayGo(version);
+  return may_go ? on_released_ : nullptr;
+}
+
+void ChainKeeper::ReleaseBase() {
+  std::function<void()> tell;
+  {
+    const absl::MutexLock lock(&mu_);
+    tell = WhomToTell(std::exchange(base_, 0));
+  }
+  if (tell) tell();
 }
 
 void ChainKeeper::HoldTrees(std::set<base::Digest> digests) {
@@ -105,9 +119,15 @@ bool ChainKeeper::Pin(std::uint64_t version) {
 }
 
 void ChainKeeper::Unpin(std::uint64_t version) {
-  const absl::MutexLock lock(&mu_);
-  const auto it = pins_.find(version);
-  if (--it->second == 0) pins_.erase(it);
+  std::function<void()> tell;
+  {
+    const absl::MutexLock lock(&mu_);
+    const auto it = pins_.find(version);
+    if (--it->second > 0) return;
+    pins_.erase(it);
+    tell = WhomToTell(version);
+  }
+  if (tell) tell();
 }
 
 std::vector<std::uint64_t> ChainKeeper::Removed() const {

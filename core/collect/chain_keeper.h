@@ -6,6 +6,7 @@
 #define CKPTREE_CORE_COLLECT_CHAIN_KEEPER_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,6 +34,9 @@ class ChainKeeper {
   // together is damaged nothing can be collected: `refusal` says why.
   absl::Status Load(absl::StatusOr<Chain> chain);
   absl::Status refusal() const;
+  // `released` is called, without the lock, when nobody holds a removed version
+  // any more that may go. Before the first is held.
+  void OnReleased(std::function<void()> released);
 
   // ---- the writer ----
 
@@ -85,6 +89,9 @@ class ChainKeeper {
   bool IsHeld(std::uint64_t version) const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return base_ == version || pins_.contains(version);
   }
+  // Whom to tell that `version` has been let go of.
+  std::function<void()> WhomToTell(std::uint64_t version) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu_);
 
   mutable absl::Mutex mu_;
   Chain chain_ ABSL_GUARDED_BY(mu_);
@@ -94,6 +101,7 @@ class ChainKeeper {
   std::set<std::uint64_t> collecting_ ABSL_GUARDED_BY(mu_);
   bool sweeping_ ABSL_GUARDED_BY(mu_) = false;
   std::set<base::Digest> held_trees_ ABSL_GUARDED_BY(mu_);
+  std::function<void()> on_released_ ABSL_GUARDED_BY(mu_);
 };
 
 // Keeps a version readable while it lives.

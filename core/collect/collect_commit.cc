@@ -150,10 +150,9 @@ absl::StatusOr<CollectCommit> CollectBatch::Finish() {
     const std::string key = schema::BranchKey(number);
     CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> bytes,
                              database_.Get(Space::kRecords, key));
-    if (!bytes.has_value()) {
-      return absl::DataLossError(
-          absl::StrFormat("the row of branch %d is missing", number));
-    }
+    // It was dropped since. No other one gets its number while a version of it
+    // is in the chain.
+    if (!bytes.has_value()) continue;
     CKPTREE_ASSIGN_OR_RETURN(schema::BranchRecord branch,
                              schema::DecodeBranchRecord(*bytes));
     branch.tip = tip;

@@ -33,8 +33,8 @@ struct CollectCommit {
 
 // Small blocks are deleted, others marked in their segment's row, which goes
 // with its last block. The version's rows go; its successor takes its place;
-// the tip of its branch moves. Trees stay: see DeadTrees. kDataLoss where the
-// rows do not fit the plan.
+// the tip of its branch moves, if that was not dropped. Trees stay: see
+// DeadTrees. kDataLoss where the rows do not fit the plan.
 //
 // Of several versions, ascending: each plan is made of what the ones before
 // leave, which the database does not know yet. Not thread-safe. The database

@@ -119,6 +119,11 @@ absl::StatusOr<CollectReport> Collector::Collect(
   CountWaiting(1);
   const absl::MutexLock lock(&pass_mu_);
   CountWaiting(-1);
+  {
+    // What was in the way may be mended by now.
+    const absl::MutexLock forget(&mu_);
+    failed_.clear();
+  }
   CKPTREE_ASSIGN_OR_RETURN(pass.report.file_bytes_before,
                            context_.database->FileBytes());
   CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t dead_before, DeadBytes());
@@ -130,12 +135,13 @@ absl::StatusOr<CollectReport> Collector::Collect(
       pass.report.bytes_freed, dead_after - std::min(dead_after, dead_before));
   const Chain chain = context_.keeper->chain();
   const std::map<std::uint64_t, std::string> held = context_.keeper->Held();
+  const std::map<std::uint64_t, std::string> all_failed = failed();
   for (const std::uint64_t version : chain.removed()) {
     KeptVersion kept;
     kept.step = chain.versions().at(version).step;
     kept.version = version;
     const std::map<std::uint64_t, std::string>* const all[] = {
-        &failed_, &pass.leased, &held};
+        &all_failed, &pass.leased, &held};
     for (const auto* reasons : all) {
       const auto it = reasons->find(version);
       if (it != reasons->end()) kept.why = it->second;
@@ -185,6 +191,7 @@ absl::Status Collector::CollectVersions(Pass* pass) {
     CKPTREE_ASSIGN_OR_RETURN(leased, context_.leased());
   }
   pass->progress.versions_total = removed.size();
+  const std::map<std::uint64_t, std::string> all_failed = failed();
   bool again = true;
   std::set<std::uint64_t> left(removed.begin(), removed.end());
   int conflicts = 0;
@@ -205,7 +212,7 @@ absl::Status Collector::CollectVersions(Pass* pass) {
         if (lease != leased.end()) {
           pass->leased[version] = lease->second + " has it open";
         }
-        if (lease != leased.end() || failed_.contains(version)) {
+        if (lease != leased.end() || all_failed.contains(version)) {
           next = left.erase(next);
           continue;
         }
@@ -250,10 +257,11 @@ absl::Status Collector::CollectVersions(Pass* pass) {
         // What cannot be read is kept; the others go on.
         const std::uint64_t version = steps.front().version;
         next = left.erase(left.find(version));
-        failed_[version] = std::string(collected.status().message());
         context_.logger->Log(LogSeverity::kWarning, "collect",
                              absl::StrFormat("version %d is kept: %s", version,
-                                             failed_[version]));
+                                             collected.status().message()));
+        const absl::MutexLock note(&mu_);
+        failed_[version] = std::string(collected.status().message());
         continue;
       }
       const bool alone = absl::IsDataLoss(collected.status()) ||

@@ -72,6 +72,12 @@ class Collector {
   void RunPaused(absl::FunctionRef<void()> work);
   // Ends the background after what it is doing. Nothing starts any more.
   void Stop();
+  // Versions that could not be collected, and why: the next Collect() tries
+  // again.
+  std::map<std::uint64_t, std::string> failed() const {
+    const absl::MutexLock lock(&mu_);
+    return failed_;
+  }
   // How many wait for a pass to end.
   int waiting() const {
     const absl::MutexLock lock(&mu_);
@@ -118,12 +124,12 @@ class Collector {
   // Dead bytes in files that live on, since files were last looked at.
   std::uint64_t half_dead_bytes_ ABSL_GUARDED_BY(pass_mu_) = 0;
   std::uint64_t looked_at_version_ ABSL_GUARDED_BY(pass_mu_) = 0;
-  // Versions that could not be collected; not tried again.
-  std::map<std::uint64_t, std::string> failed_ ABSL_GUARDED_BY(pass_mu_);
 
   mutable absl::Mutex mu_;
   bool work_ ABSL_GUARDED_BY(mu_) = false;
   int waiting_ ABSL_GUARDED_BY(mu_) = 0;
+  // Of these the background tries none again.
+  std::map<std::uint64_t, std::string> failed_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

@@ -373,6 +373,7 @@ absl::Status Engine::Start(std::unique_ptr<kv::Database> database,
   collection.bytes_per_second = options_.collect_bytes_per_second;
   collection.code = coding_.may_code();
   collector_ = std::make_unique<Collector>(std::move(collection));
+  keeper_.OnReleased([this] { collector_->Notify(); });
   RequestContext requested;
   requested.commits = commits_.get();
   requested.settings = settings_.get();

@@ -135,6 +135,9 @@ absl::StatusOr<Overlay> MakeOverlay(Engine* engine) {
     for (const auto& [version, why] : engine->keeper().Held()) {
       held.emplace(version, why);
     }
+    for (const auto& [version, why] : engine->collector()->failed()) {
+      held.emplace(version, why);
+    }
   } else {
     // Files that a writer has written anew since are counted, too, where they
     // can be seen.
