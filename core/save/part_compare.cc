@@ -97,6 +97,7 @@ PartCompare::PartCompare(const PartTask& task, StagedContent* content,
 
 absl::Status PartCompare::Run() {
   CKPTREE_RETURN_IF_ERROR(Match());
+  FindUnknown();
   CKPTREE_RETURN_IF_ERROR(ComparePieces());
   CompareInline();
   LeaveThinPacks();
@@ -130,6 +131,13 @@ absl::Status PartCompare::Match() {
     }
   }
   return absl::OkStatus();
+}
+
+void PartCompare::FindUnknown() {
+  if (base_ == nullptr || !task_.statistics) return;
+  for (ComparedLeaf& leaf : leaves_) {
+    leaf.says_more = leaf.base != kNoBase && base_->is_unknown(leaf.base);
+  }
 }
 
 bool PartCompare::WantsStatistics(const SourceLeaf& leaf) const {
@@ -422,7 +430,7 @@ absl::Status PartCompare::CompareRun(std::size_t index) {
     Statistics& statistics = statistics_[leaf.first_chunk];
     if (known != nullptr) {
       statistics = *known;
-    } else if (leaf.changed || all_records_) {
+    } else if (leaf.changed || leaf.says_more || all_records_) {
       statistics = RunStatistics(source, bytes);
     }
   }

@@ -34,6 +34,9 @@ struct ComparedLeaf {
   std::uint32_t base = kNoBase;
   bool changed = false;  // The value differs from the base.
   bool rewrite = false;  // Equal, but leaves its block.
+  // The base does not say whether it has a NaN or an Inf, and this save does:
+  // where it is equal it gets a new record, and its chunks stay.
+  bool says_more = false;
   // Its chunks in what PartCompare has of all leaves.
   std::uint32_t first_chunk = 0;
   std::uint32_t chunk_count = 0;
@@ -78,6 +81,7 @@ class PartCompare {
   };
 
   absl::Status Match();
+  void FindUnknown();
   std::optional<std::int64_t> Elements(const StagedContent::Piece& piece) const;
   absl::Status ComparePieces();
   void PrepareChunks();

@@ -211,11 +211,12 @@ class PartWriter {
     batch->more.push_back(std::move(more));
   }
 
-  // Records of the leaves that changed, or of all where the map got too long;
-  // decides where they go.
+  // Records of the leaves that changed or of which more is known, or of all
+  // where the map got too long; decides where they go.
   void MakeRecords() {
     for (std::uint32_t i = 0; i < leaves_.size(); ++i) {
-      if (leaves_[i].changed || leaves_[i].rewrite || dense_) {
+      if (leaves_[i].changed || leaves_[i].rewrite || leaves_[i].says_more ||
+          dense_) {
         fresh_.emplace_back().ordinal = i;
       }
     }
