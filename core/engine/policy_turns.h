@@ -5,6 +5,7 @@
 #ifndef CKPTREE_CORE_ENGINE_POLICY_TURNS_H_
 #define CKPTREE_CORE_ENGINE_POLICY_TURNS_H_
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -22,6 +23,7 @@ struct PolicyTurns {
     const void* manager = nullptr;  // Null: none that is there.
     std::string text;
     bool from_program = false;
+    std::int64_t created_ns = 0;  // Of the branch: another may have its name.
 
     bool IsOf(const PolicyInfo& policy) const {
       return text == policy.text && from_program == policy.from_program;
@@ -30,6 +32,14 @@ struct PolicyTurns {
 
   // Held while a policy is compared and set, before the lock of the commits.
   absl::Mutex mu;
+  // Null: nobody brought one to the branch that was made then.
+  const Turn* Find(const std::string& branch, std::int64_t created_ns) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu) {
+    const auto turn = last.find(branch);
+    const bool is_of =
+        turn != last.end() && turn->second.created_ns == created_ns;
+    return is_of ? &turn->second : nullptr;
+  }
   std::map<std::string, Turn> last ABSL_GUARDED_BY(mu);  // By branch.
 };
 

@@ -102,8 +102,9 @@ struct CheckpointManager::Impl {
   // Whether the policy of the branch, which is `known`, gives way to that of
   // the options at this manager's next save: nobody set it by hand since this
   // was opened. `brought`: by whom one came last, not this manager; or null.
+  // `created_ns`: of the branch.
   bool Gives(const internal::PolicyTurns::Turn* brought,
-             const PolicyInfo& known) const;
+             const PolicyInfo& known, std::int64_t created_ns) const;
   // What says which step is the best, beside the options: the policy that the
   // branch has from this manager's next save on; of one that saves nothing,
   // the one that it was given.

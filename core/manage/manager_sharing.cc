@@ -142,7 +142,9 @@ absl::StatusOr<CheckpointManager> CheckpointManager::Over(
 absl::Status CheckpointManager::Impl::SetUp() {
   const std::string name = Branch();
   CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo known, store.Policy(name));
-  found = {nullptr, known.text, known.from_program};
+  CKPTREE_ASSIGN_OR_RETURN(const internal::BranchId id,
+                           engine().catalog().FindBranchId(name));
+  found = {nullptr, known.text, known.from_program, id.created_ns};
   if (!sets_policy()) return absl::OkStatus();
   // It is set by the first save: who only restores changes nothing.
   if (const std::optional<Preservation> policy =
@@ -216,23 +218,28 @@ absl::StatusOr<PolicyTurns::Turn> CheckpointManager::Impl::SetPolicy(
 }
 
 bool CheckpointManager::Impl::Gives(const PolicyTurns::Turn* brought,
-                                    const PolicyInfo& known) const {
-  return found.IsOf(known) || (brought != nullptr && brought->IsOf(known));
+                                    const PolicyInfo& known,
+                                    std::int64_t created_ns) const {
+  // A branch that was made since began without one.
+  const PolicyTurns::Turn then =
+      found.created_ns == created_ns ? found : PolicyTurns::Turn();
+  return then.IsOf(known) || (brought != nullptr && brought->IsOf(known));
 }
 
 absl::Status CheckpointManager::Impl::TakeTurn() {
   const std::string name = Branch();
   PolicyTurns& turns = engine().policy_turns();
   const absl::MutexLock lock(&turns.mu);
-  const auto turn = turns.last.find(name);
-  if (turn != turns.last.end()) {
-    if (turn->second.manager == this) return absl::OkStatus();
-  }
+  CKPTREE_RETURN_IF_ERROR(engine().CheckUsable());
+  CKPTREE_ASSIGN_OR_RETURN(const internal::BranchId id,
+                           engine().catalog().FindBranchId(name));
+  const PolicyTurns::Turn* const turn = turns.Find(name, id.created_ns);
+  if (turn != nullptr && turn->manager == this) return absl::OkStatus();
   CKPTREE_ASSIGN_OR_RETURN(const PolicyInfo known, store.Policy(name));
-  if (!Gives(turn != turns.last.end() ? &turn->second : nullptr, known)) {
-    return absl::OkStatus();
-  }
-  CKPTREE_ASSIGN_OR_RETURN(turns.last[name], SetPolicy(name));
+  if (!Gives(turn, known, id.created_ns)) return absl::OkStatus();
+  CKPTREE_ASSIGN_OR_RETURN(PolicyTurns::Turn taken, SetPolicy(name));
+  taken.created_ns = id.created_ns;
+  turns.last[name] = std::move(taken);
   return absl::OkStatus();
 }
 
@@ -245,10 +252,11 @@ absl::StatusOr<Preservation> CheckpointManager::Impl::PolicyToJudgeBy() const {
   if (!given.has_value()) return std::move(known.policy);
   bool stands = false;  // What the branch has, also from the next save on.
   if (sets_policy()) {
-    const auto turn = turns.last.find(name);
-    const bool has_turn = turn != turns.last.end();
-    stands = (has_turn && turn->second.manager == this) ||
-             !Gives(has_turn ? &turn->second : nullptr, known);
+    CKPTREE_ASSIGN_OR_RETURN(const internal::BranchId id,
+                             engine().catalog().FindBranchId(name));
+    const PolicyTurns::Turn* const turn = turns.Find(name, id.created_ns);
+    stands = (turn != nullptr && turn->manager == this) ||
+             !Gives(turn, known, id.created_ns);
   } else {
     // Who sets none sees that of its own program, but for one by hand since.
     stands = !known.text.empty() && !known.from_program && !found.IsOf(known);
@@ -260,7 +268,9 @@ void CheckpointManager::Impl::NoteFork(const std::string& name,
                                        const PolicyInfo& policy) {
   PolicyTurns& turns = engine().policy_turns();
   const absl::MutexLock lock(&turns.mu);
-  turns.last[name] = {this, policy.text, policy.from_program};
+  const auto id = engine().catalog().FindBranchId(name);
+  if (!id.ok()) return;  // It was dropped since.
+  turns.last[name] = {this, policy.text, policy.from_program, id->created_ns};
 }
 
 void CheckpointManager::Impl::LeaveTurns() {

@@ -296,6 +296,38 @@ TEST_F(ManagerSharingTest, AForkTakesItsOwnPolicyAlong) {
   EXPECT_THAT(StepsOf(few), ElementsAre(2));
 }
 
+// The settings of a branch go with it, and whoever brought its policy brings it
+// again to another one of that name.
+TEST_F(ManagerSharingTest, ABranchThatIsMadeAnew) {
+  CheckpointManager main = Over();
+  EXPECT_TRUE(SaveBy(main, 1));
+  ASSERT_OK(store_->Fork(1, "trial"));
+  CheckpointManager early = Over({.branch = "trial", .max_to_keep = 2});
+  const auto run = [&](CheckpointManager& manager) {
+    for (std::int64_t step = 2; step < 6; ++step) {
+      EXPECT_TRUE(SaveBy(manager, step));
+    }
+    EXPECT_EQ(store_->Policy("trial")->text, "latest(2)");
+    EXPECT_THAT(StepsOf(manager), ElementsAre(4, 5));
+  };
+  run(early);
+  // One that found that policy when it was opened.
+  CheckpointManager late = Over({.branch = "trial", .max_to_keep = 2});
+  for (CheckpointManager* const manager : {&early, &late}) {
+    ASSERT_OK(store_->DropBranch("trial"));
+    ASSERT_OK(store_->Fork(1, "trial"));
+    run(*manager);
+  }
+  // What was set by hand stays there, too.
+  ASSERT_OK(store_->DropBranch("trial"));
+  ASSERT_OK(store_->Fork(1, "trial"));
+  ASSERT_OK(store_->SetPolicy(LatestN{3}, "trial"));
+  for (std::int64_t step = 2; step < 6; ++step) {
+    EXPECT_TRUE(SaveBy(early, step));
+  }
+  EXPECT_THAT(StepsOf(early), ElementsAre(3, 4, 5));
+}
+
 TEST_F(ManagerSharingTest, OptionsThatContradictTheStore) {
   ManagerOptions chunks;
   chunks.store.chunk_bytes = 64 << 10;
