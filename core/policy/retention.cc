@@ -134,6 +134,39 @@ absl::Status CheckKeepsSome(const Preservation& policy) {
       rule, text));
 }
 
+// The first rule whose interval is negative; empty: none.
+struct NegativeInterval {
+  std::string operator()(const EveryNSteps& r) const { return Of(r); }
+  std::string operator()(const EveryNStepsClosest& r) const { return Of(r); }
+  std::string operator()(const AnyOf& r) const { return First(r.of); }
+  std::string operator()(const AllOf& r) const { return First(r.of); }
+  template <typename Rule>
+  std::string operator()(const Rule&) const {
+    return "";
+  }
+
+  template <typename Rule>
+  static std::string Of(const Rule& rule) {
+    return rule.interval < 0 ? Text(Preservation(rule)) : "";
+  }
+  std::string First(const std::vector<Preservation>& of) const {
+    for (const Preservation& part : of) {
+      std::string rule = std::visit(*this, part.rule());
+      if (!rule.empty()) return rule;
+    }
+    return "";
+  }
+};
+
+// A policy that has one goes on to mean what it meant, and none is set any
+// more.
+absl::Status CheckIntervals(const Preservation& policy) {
+  const std::string rule = std::visit(NegativeInterval(), policy.rule());
+  if (rule.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "the policy: %s has a negative interval: 1 or more", rule));
+}
+
 bool AsksHealth(const Preservation& policy) {
   const auto any = [](const std::vector<Preservation>& parts) {
     return std::any_of(parts.begin(), parts.end(), AsksHealth);
@@ -158,6 +191,7 @@ absl::Status CheckHealthIsKnown(std::string_view name,
 absl::Status CheckSettable(std::string_view name, const Preservation& policy,
                            bool statistics) {
   CKPTREE_RETURN_IF_ERROR(Check(policy));
+  CKPTREE_RETURN_IF_ERROR(CheckIntervals(policy));
   CKPTREE_RETURN_IF_ERROR(CheckKeepsSome(policy));
   return CheckHealthIsKnown(name, policy, statistics);
 }

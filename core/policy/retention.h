@@ -37,8 +37,9 @@ absl::Status CheckHealthIsKnown(std::string_view name,
                                 const Preservation& policy, bool statistics);
 
 // Whether `policy` may be set for what is saved: Check(), CheckHealthIsKnown(),
-// and kInvalidArgument, naming the rule, where of some run it keeps nothing but
-// for the newest step, which stays in any case.
+// and kInvalidArgument, naming the rule, where an interval is negative, and
+// where of some run it keeps nothing but for the newest step, which stays in
+// any case.
 absl::Status CheckSettable(std::string_view name, const Preservation& policy,
                            bool statistics);
 

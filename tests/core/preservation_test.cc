@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_format.h"
 #include "ckptree/save_decision.h"
+#include "core/policy/retention.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -29,6 +30,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::StatusIs;
 
 // ---- the vectors ----
 
@@ -219,6 +221,20 @@ TEST(PreservationTest, EveryNSteps) {
   EXPECT_THAT(
       Kept(EveryNSteps{3, false}, Steps({0, 1, 2, 4, 5, 8, 9, 13, 14, 25})),
       ElementsAre(0, 4, 8, 13, 25));
+}
+
+// What is stored means what it did, and nobody sets it any more.
+TEST(PreservationTest, NegativeIntervalsAreNotSet) {
+  const Preservation policies[] = {
+      EveryNSteps{-5}, EveryNSteps{-5, false}, EveryNStepsClosest{-5},
+      LatestN{1} | (Preservation(PreserveAll{}) & EveryNSteps{-5})};
+  for (const Preservation& policy : policies) {
+    EXPECT_OK(Check(policy));
+    EXPECT_THAT(internal::CheckSettable("the policy", policy, true),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("negative interval")));
+  }
+  EXPECT_OK(internal::CheckSettable("the policy", EveryNSteps{5}, true));
 }
 
 TEST(PreservationTest, ClosestGoesHalfToTheEvenMultiple) {
