@@ -13,7 +13,7 @@ import functools
 import sys
 import types
 from collections import Counter, OrderedDict, defaultdict
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Sequence
 
 import numpy as np
 
@@ -111,16 +111,30 @@ def lineage(
 
 
 class Spread:
-    """The rules for a state that several processes save together."""
+    """The rules for a state that several processes save together. `per_rank`:
+    the subtrees in which each has what it has for itself."""
+
+    def __init__(self, per_rank: Sequence[str]) -> None:
+        self._per_rank = per_rank
 
     def __getattr__(self, name: str) -> Any:
         return globals()[name]
 
-    @staticmethod
-    def adapt(value: Any) -> Container | Pieces | Content:
+    def adapt(self, value: Any) -> Container | Pieces | Content:
         part = getattr(adapters.owner(value), "part", None)
-        found = None if part is None else part(value)
-        return adapt(value) if found is None else found
+        found: Pieces | None = None if part is None else part(value)
+        if found is None:
+            return adapt(value)
+        if found.owner is not None and not self._per_rank:
+            # Where subtrees are named this may be in one: paths are not known
+            # here. Then the commit finds what is not.
+            raise ValueError(
+                f"the array is on devices of process {found.owner} alone, "
+                "which cannot tell it from one that each process has for "
+                "itself: name it in per_rank on all of them, and that process "
+                "saves it"
+            )
+        return found
 
 
 def refusal(value: Any) -> str:

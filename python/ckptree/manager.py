@@ -335,7 +335,7 @@ class CheckpointManager(ManagerReading, Closing):
 
         subtrees = own(per_rank, self._ranks)
         document = to_json(metadata)
-        rules = _rules.Spread() if self._is_spread else _rules
+        rules = _rules.Spread(subtrees) if self._is_spread else _rules
         with told():
             begun = self._engine.save(
                 step=step,

@@ -369,7 +369,7 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
             "time_ns": None if time is None else nanoseconds(time),
             "per_rank": subtrees,
         }
-        rules = _rules.Spread() if self._is_spread else _rules
+        rules = _rules.Spread(subtrees) if self._is_spread else _rules
         with told():
             begun = _engine.save(
                 self._live(), step=step, state=state, rules=rules, **arguments

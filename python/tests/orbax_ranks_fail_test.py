@@ -79,7 +79,7 @@ def test_trees_that_differ(differing):
         "kind": "k is int on process 0 and float on process 1",
         "shape": "a is float64(3,) on process 0 and float64(4,) on process 1",
         "only": "o/x is on process 1 and not on process 0",
-        "one": "one is float32(3,) on devices of other processes, too, on "
+        "one": "one is float32(3,) on devices of other processes alone, on "
         "process 0 and float32(3,) on process 1",
         "json": "about is not the same on processes 0 and 1",
     }

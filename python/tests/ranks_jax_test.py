@@ -260,7 +260,7 @@ array = jax.make_array_from_callback(
 ) if rank == world - 1 else jax.make_array_from_single_device_arrays(
     (3,), SingleDeviceSharding(jax.devices()[-1]), [], dtype=np.float32)
 with joined() as store:
-    say(*caught(store.save(1, {"one": array, "n": 1}).result))
+    say(*caught(lambda: store.save(1, {"one": array, "n": 1}).result()))
     saved = store.save(1, {"one": array, "n": 1}, per_rank=["one"])
     say(*caught(saved.result))
 """
@@ -268,12 +268,53 @@ with joined() as store:
     for rank in said:
         (kind, message), saved = said[rank]
         # Its process cannot tell it from one that each has for itself.
-        assert kind == "InvalidArgumentError"
-        assert "one was put by rank 1 and not by rank 0" in message
-        assert "per_rank" in message
+        assert kind == ("InvalidArgumentError" if rank else "ValueError")
+        assert "one: the array is on devices of process 1 alone" in message
+        assert "name it in per_rank" in message
         assert saved == ["no error", "1"]
     with ckptree.open(tmp_path / "s") as reader:
         assert reader.restore(1)["one"].tolist() == [0, 1, 2]
+
+
+def test_a_mesh_of_one_process(tmp_path, address):
+    code = """
+keys = jax.random.split(jax.random.key(7), 8)
+half = jax.devices()[4:]
+there = NamedSharding(Mesh(np.array(half), ("d",)), P("d"))
+scalar = NamedSharding(Mesh(np.array(half), ("d",)), P())
+value = np.arange(16.0, dtype="f4")
+
+def on(shape, dtype, sharding):
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+one = jax.make_array_from_callback(
+    value.shape, there, lambda index: value[index], dtype=value.dtype)
+with joined() as store:
+    state = {"m": {"one": one}, "n": 1.5, "a": value, "keys": keys}
+    say(*caught(lambda: store.save(1, state).result())[:1])
+    say(store.save(1, state, per_rank=["m/one"]).result())
+    restored = store.restore(1, like={
+        "m": {"one": on((16,), "f4", there)}, "n": on((), "f4", scalar),
+        "a": on((16,), "f4", there), "keys": on((8,), keys.dtype, there),
+    }, cast=True)
+    data = np.asarray(jax.random.key_data(keys))
+    hosts = {"a": value, "n": np.array(1.5, "f4"), "one": value, "keys": data}
+    made = {**restored.pop("m"), **restored}
+    for name, array in made.items():
+        assert array.sharding.device_set == set(half), name
+        for shard in array.addressable_shards:
+            part = shard.data
+            if name == "keys":
+                part = jax.random.key_data(part)
+            wanted = hosts[name][shard.index]
+            assert np.asarray(part).tobytes() == wanted.tobytes(), name
+    say(*[len(made[n].addressable_shards) for n in sorted(made)])
+"""
+    said = run(code, 2, address, tmp_path / "s")
+    assert said == {
+        0: [["ValueError"], [1], [0, 0, 0, 0]],
+        1: [["InvalidArgumentError"], [1], [4, 4, 4, 4]],
+    }
 
 
 def test_what_they_have_of_their_own_differs(tmp_path, address):

@@ -166,6 +166,7 @@ def _pieces(value: Any, *, spread: bool) -> Pieces | None:
         value = jax.random.key_data(value)
     shape = tuple(value.shape)
     boxes, own = (_spread if spread else _boxes)(value, shape)
+    owner = _owner(value) if spread and not boxes else None
     return Pieces(
         np.dtype(value.dtype),
         shape,
@@ -175,6 +176,7 @@ def _pieces(value: Any, *, spread: bool) -> Pieces | None:
         view=None if is_key or not _are_views(boxes) else _view,
         sharding=sharding,
         own=spread and own,
+        owner=owner,
     )
 
 
@@ -207,6 +209,15 @@ def _spread(value: Any, shape: tuple[int, ...]) -> tuple[_Boxes, bool]:
     if value.is_fully_replicated and len(everywhere) == jax.process_count():
         return [(None, jax_device.memory_of(value.addressable_data(0)))], False
     return _boxes(value, shape)
+
+
+def _owner(value: Any) -> int | None:
+    """The process that alone has an array of which nothing is here; None: there
+    are several."""
+    if value.addressable_shards:
+        return None  # Replicas of what others save.
+    processes = {d.process_index for d in value.sharding.device_set}
+    return int(processes.pop()) if len(processes) == 1 else None
 
 
 def _view(value: Any) -> np.ndarray[Any, Any] | None:
@@ -373,10 +384,15 @@ def put(array: np.ndarray[Any, Any], sharding: Any) -> Any:
         # Not device_put(): there processes wait for each other, to compare.
         dtype = jax.dtypes.canonicalize_dtype(array.dtype)
         host = array.astype(dtype, copy=False)
-        return jax.make_array_from_callback(
-            host.shape, sharding, lambda index: host[index]
-        )
+        return _from_host(host, sharding)
     return jax.device_put(array, sharding)
+
+
+def _from_host(host: np.ndarray[Any, Any], sharding: Any) -> Any:
+    """On devices of which perhaps no one is here: what it is of is said."""
+    return jax.make_array_from_callback(
+        host.shape, sharding, lambda index: host[index], dtype=host.dtype
+    )
 
 
 def _check_dtypes(requests: Sequence[Request]) -> None:
@@ -568,9 +584,7 @@ def _spread_keys(data: Any, impl: str, sharding: Any) -> Any:
     host = np.asarray(data)
     if isinstance(sharding, jax.sharding.NamedSharding):
         # What a key is made of is one more axis, at the end.
-        spread = jax.make_array_from_callback(
-            host.shape, sharding, lambda index: host[index]
-        )
+        spread = _from_host(host, sharding)
         return jax.random.wrap_key_data(spread, impl=impl)
     raise NotImplementedError(
         f"keys on devices of several processes want a NamedSharding, not "

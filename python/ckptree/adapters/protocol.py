@@ -104,6 +104,8 @@ class Pieces(NamedTuple):
     sharding: LeafSharding | None = None
     # Of several processes that save one step: this one alone has it.
     own: bool = False
+    # And which one does, where it is not this one.
+    owner: int | None = None
 
 
 class Expected(NamedTuple):

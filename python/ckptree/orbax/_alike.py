@@ -129,7 +129,8 @@ def _of_leaf(leaf: Any) -> _Entry | None:
     if jax is not None and isinstance(leaf, jax.Array):
         kind = f"{leaf.dtype}{leaf.shape}"
         if not leaf.is_fully_addressable:
-            return f"{kind} on devices of other processes, too,", 0
+            how = ", too," if leaf.addressable_shards else " alone,"
+            return f"{kind} on devices of other processes{how}", 0
         if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
         return kind, _checksum(np.asarray(leaf))
