@@ -60,6 +60,23 @@ def test_containers_without_a_template(round_trip):  # RS-03
     assert restored["text"] == "x"
 
 
+@pytest.mark.parametrize("empty", [None, {}, []], ids=repr)
+def test_a_leaf_where_there_is_nothing(round_trip, ours, empty):
+    array = np.ones(2)
+    tree, like = {"a": empty, "b": array}, {"a": array, "b": array}
+    if not ours:
+        assert round_trip(tree, item=like)["a"] == empty
+        return
+    with pytest.raises(ValueError) as raised:
+        round_trip(tree, item=like)
+    shown = "None" if empty is None else f"an empty {type(empty).__name__}"
+    assert [(d.path, d.problem, d.found) for d in raised.value.differences] == [
+        ("a", "kind", shown)
+    ]
+    partial = round_trip(tree, item=like, partial_restore=True)
+    assert partial["a"].tolist() == [1, 1]
+
+
 def test_kinds_of_leaves_without_a_template(round_trip):
     tree = {
         "int": 3,

@@ -254,7 +254,7 @@ class _Templated(Restoring):
         self.strictness = strictness
         self.sharding = sharding
         self.of_item = _Leaves(item, self.there)
-        self.empty = {keys_of(name) for name in self.of_item.empty}
+        self.empty = {keys_of(n): i for n, i in self.of_item.empty.items()}
         self.args = args_by_keys(restore_args)
         # Of the template: the kinds of its containers.
         self.kinds: dict[Keys, str] = {}
@@ -316,7 +316,8 @@ class _Templated(Restoring):
     def _compare_missing(self, keys: Keys, leaf: Any) -> None:
         if self.strictness.partial:
             return
-        found = self._below(keys)
+        found: Any = self.empty.get(keys)
+        found = self._below(keys) if found is None else self.there.shown(found)
         expected = _wanted.shown(leaf)
         problem = "kind" if found else "missing"
         self.differ("/".join(keys), problem, expected, found)
@@ -371,11 +372,12 @@ class _Templated(Restoring):
 
     def _compare_empty(self) -> None:
         here = {keys_of(name) for name, _, empty in self.nodes if empty}
-        for name, info in self.of_item.empty.items():
-            if keys_of(name) not in self.kinds:
+        leaves = {keys_of(name) for name in self.leaves}  # Compared before.
+        for keys, info in self.empty.items():
+            if keys not in self.kinds and keys not in leaves:
                 found = self.there.shown(info)
-                self.differ("/".join(keys_of(name)), "unexpected", "", found)
-        lacking = sorted(here - self.empty)
+                self.differ("/".join(keys), "unexpected", "", found)
+        lacking = sorted(here - self.empty.keys())
         for keys in lacking:
             if keys in self.by_keys:
                 continue
