@@ -138,6 +138,28 @@ def test_they_fail_together(tmp_path):
     assert first[2] == second[2]
 
 
+def strided(rank, path):
+    """Rank 1 has one weight column by column."""
+    into = app(1)
+    if rank == 1:
+        weight = into["model"][0].weight
+        weight.data = torch.zeros_like(weight).T
+    with ckptree.open(path) as store:
+        try:
+            trainings.load(store, into, broadcast=True)
+        except ckptree.Error as error:
+            return f"{type(error).__name__}: {error}"
+
+
+def test_what_is_read_otherwise_is_named(tmp_path):
+    with ckptree.Store(tmp_path / "run") as store:
+        trainings.save(store, 6, trained(3)).result()
+    first, second = run(tmp_path, 2, strided, tmp_path / "run")
+    assert first == second
+    assert first.startswith("StateError: rank 1 of the group loads something")
+    assert "model/0.weight differs in its shape, type, strides" in first
+
+
 def test_damage_is_said_on_all(tmp_path):
     state = trained(3)
     with ckptree.Store(tmp_path / "run") as store:

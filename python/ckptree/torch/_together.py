@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from ckptree import _engine
     from ckptree.step import Step
+
+    Asked = tuple[str, str]  # The name of a leaf, and how it is read.
 
 # Arrays below it are sent together, in messages of so many bytes.
 _SMALL_BYTES = 1 << 20
@@ -85,32 +87,44 @@ class Together:
             self.meet("the end")
         elif not self._failed:
             with contextlib.suppress(Exception):  # The group is gone, too.
-                self._say(error, "")
+                self._say(error, "", [])
 
-    def meet(self, what: str) -> None:
-        """All processes are at the same place, which is called so. StateError:
-        one is not, or has failed."""
-        self._say(None, what)
+    def meet(self, what: str, asked: Sequence[Asked] = ()) -> None:
+        """All processes are at the same place, which is called so, and ask for
+        the same. StateError: one does not, or has failed."""
+        self._say(None, what, asked)
 
-    def _say(self, error: BaseException | None, what: str) -> None:
+    def _say(
+        self, error: BaseException | None, what: str, asked: Sequence[Asked]
+    ) -> None:
         said = None
         if error is not None:
             said = f"{type(error).__name__}: {error}"
-        heard: list[Any] = [None] * dist.get_world_size(self._group)
-        dist.all_gather_object(heard, (said, what), group=self._group)
+        digest = hashlib.sha256(repr(asked).encode()).hexdigest()
+        heard = self._gathered((said, what, digest))
         if error is not None:
             return  # It is raised here as it is.
-        for rank, (failure, _) in enumerate(heard):
+        for rank, (failure, *_) in enumerate(heard):
             if failure is not None:
                 self._failed = True
                 raise StateError(f"rank {rank} of the group: {failure}")
-        for rank, (_, place) in enumerate(heard):
-            if place != heard[0][1]:
-                self._failed = True
-                raise StateError(
-                    f"rank {rank} of the group loads something else than rank "
-                    f"0: {place}, and {heard[0][1]}"
-                )
+        others = [r for r, said in enumerate(heard) if said != heard[0]]
+        if not others:
+            return
+        # All have heard that, and no one has failed: all tell each other more.
+        self._failed = True
+        rank = others[0]
+        in_full = self._gathered(asked)
+        raise StateError(
+            f"rank {rank} of the group loads something else than rank 0: "
+            f"{heard[rank][1]}, and {heard[0][1]}"
+            + _difference(in_full[rank], in_full[0])
+        )
+
+    def _gathered(self, mine: Any) -> list[Any]:
+        heard: list[Any] = [None] * dist.get_world_size(self._group)
+        dist.all_gather_object(heard, mine, group=self._group)
+        return heard
 
     def first_of(self, value: Any) -> Any:
         """What the process that reads has for it; what others pass counts for
@@ -155,6 +169,21 @@ class Together:
         dist.broadcast(flat, src=self._first, group=self._group)
 
 
+def _difference(here: Sequence[Asked], there: Sequence[Asked]) -> str:
+    """Names the first leaf that two processes do not ask for alike.
+
+    >>> _difference([("w", "f4[2]")], [("b", "f4[3]"), ("w", "f4[2]")])
+    '; b differs in its shape, type, strides or device'
+    >>> _difference([], [])
+    ''
+    """
+    alike = set(here) & set(there)
+    for one in [*here, *there]:
+        if one not in alike:
+            return f"; {one[0]} differs in its shape, type, strides or device"
+    return ""
+
+
 class Reader:
     """In the place of a step of the engine: its bytes are read by one process.
     Its records, which are few, are read by each."""
@@ -168,18 +197,16 @@ class Reader:
         requests: list[Any],
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
-        digest = hashlib.sha256()
-        for info, array, start, shape in requests:
-            asked = (info.name, array.shape, array.dtype.str, start, shape)
-            digest.update(repr(asked).encode())
+        asked = [
+            (info.name, repr((array.shape, array.dtype.str, start, shape)))
+            for info, array, start, shape in requests
+        ]
         if self._together.reads:
             if progress is None:
                 self._step.read(requests)
             else:
                 self._step.read(requests, progress)
-        self._together.meet(
-            f"a read of {len(requests)} arrays ({digest.hexdigest()[:16]})"
-        )
+        self._together.meet(f"a read of {len(requests)} arrays", asked)
         self._together.send([array for _, array, _, _ in requests])
 
     def values(
@@ -193,10 +220,8 @@ class Reader:
                 found = self._step.values(leaves)
             else:
                 found = self._step.values(leaves, progress)
-        digest = hashlib.sha256(repr([i.name for i in leaves]).encode())
-        self._together.meet(
-            f"a read of {len(leaves)} values ({digest.hexdigest()[:16]})"
-        )
+        asked = [(info.name, "") for info in leaves]
+        self._together.meet(f"a read of {len(leaves)} values", asked)
         values: list[Any] = self._together.first_of(found)
         return values
 
