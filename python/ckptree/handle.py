@@ -63,8 +63,9 @@ def with_one_more(
 @checked({"engine": ANY})
 class SaveHandle:
     """One save on its way. Dropping it neither waits nor cancels: the store
-    finishes its saves, and a failure nobody saw is raised by the next save() or
-    by close(). May be used from any thread; Ctrl-C interrupts every wait.
+    finishes its saves, and a failure nobody saw is raised by the next save(),
+    or by flush() or close(), which raise those of handles that are held, too.
+    May be used from any thread; Ctrl-C interrupts every wait.
 
     Examples
     --------

@@ -345,7 +345,9 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
         TypeError, ValueError
             What cannot be saved, by its path.
         Error
-            A failure of an earlier save that nobody has seen.
+            A failure of an earlier save that nobody has seen and whose handle
+            nobody holds any more. While somebody does, flush() and close()
+            raise it.
 
         Examples
         --------

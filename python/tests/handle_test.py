@@ -258,6 +258,20 @@ def test_an_await_that_is_cancelled_leaves_the_failure_to_others(failing):
         store.close()
 
 
+def test_a_failure_of_a_handle_that_is_held_is_no_save_s(failing):
+    store, handle, gate = failing
+    told = Told()
+    handle.on_complete(told)
+    gate.opened.set()
+    told.wait()
+    assert handle.done()
+    for step in (3, 4):
+        store.save(step, {"n": step}).result(timeout=60)
+    with pytest.raises(FileExistsError, match="step 2"):
+        store.flush()
+    store.close()
+
+
 def test_a_failure_that_is_awaited_is_seen(failing):
     store, handle, gate = failing
 

@@ -163,7 +163,9 @@ def save(
         object with a state_dict() and no load_state_dict(). An option that is
         of stores alone, or of managers.
     Error
-        A failure of an earlier save that nobody has seen.
+        A failure of an earlier save that nobody has seen; of a store one whose
+        handle nobody holds any more. While somebody does, flush() and close()
+        raise it.
 
     Examples
     --------
