@@ -242,7 +242,7 @@ RemoteAttendant::RemoteAttendant(std::shared_ptr<RemoteTrouble> trouble,
         const std::stop_callback wake(over, [&ended] { ended.Notify(); });
         while (!ended.WaitForNotificationWithTimeout(kLook)) {
           if (cancelled && cancelled()) stop_.request_stop();
-          trouble_->Look();
+          GuardedCall("Look", [this] { trouble_->Look(); }).IgnoreError();
         }
       });
 }

@@ -21,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
+#include "core/process/guarded_call.h"
 #include "core/remote/remote_objects.h"
 #include "kv/conditional_put.h"
 #include "kv/object_store.h"
@@ -196,7 +197,10 @@ absl::Status RemoteChain::ReadOn(TakeFn take, const kv::Call& call) {
     {
       std::vector<std::jthread> others;
       for (std::size_t i = 1; i < at_once; ++i) {
-        others.emplace_back([&, i] { found[i] = Get(first + i, call); });
+        others.emplace_back([&, i] {
+          found[i] = GuardedResult("reading a commit",
+                                   [&] { return Get(first + i, call); });
+        });
       }
       found[0] = Get(first, call);
     }
@@ -287,16 +291,20 @@ absl::Status RemoteChain::Append(RemoteCommit draft, const kv::Call& call) {
 }
 
 absl::Status RemoteChain::Settle(const kv::Call& call) {
-  if (!pending_.has_value()) return fenced_;
+  if (!pending_.has_value()) {
+    CKPTREE_RETURN_IF_ERROR(fenced_);
+    return absl::FailedPreconditionError("no commit was asked for");
+  }
+  // Also where something is thrown from here on.
+  const bool first = !std::exchange(pending_->asked, true);
   const absl::StatusOr<kv::PutAnswer> answer =
       kv::PutSettled(*store_, pending_->name, pending_->bytes,
                      HexOf(pending_->commit.write_id), call);
-  if (!answer.ok() && !pending_->asked) {
+  if (!answer.ok() && first) {
     // The very first request: nothing was created, nor will be.
     pending_.reset();
     return answer.status();
   }
-  pending_->asked = true;
   const absl::Status unknown = !answer.ok() ? answer.status() : answer->reason;
   if (!answer.ok() || answer->outcome == kv::PutOutcome::kUnknown) {
     return absl::Status(
@@ -324,7 +332,16 @@ absl::Status RemoteChain::Settle(const kv::Call& call) {
     return Settled();
   }
   const bool is_open = pending_->commit.shape == RemoteCommit::Shape::kOpen;
+  // Nobody else ships in this era: a request arrived of which an error had said
+  // that it would not.
+  const bool is_own = !is_open && by.era == pending_->commit.era &&
+                      by.local == pending_->commit.local;
   pending_.reset();
+  if (is_own) {
+    return absl::AlreadyExistsError(
+        absl::StrFormat("commit %d in %s is an earlier one of this process",
+                        by.ordinal, store_->address()));
+  }
   if (is_open) {
     return absl::AbortedError(
         absl::StrFormat("commit %d in %s is of host %s, pid %d", by.ordinal,

@@ -69,12 +69,15 @@ class RemoteChain {
   //                 then the open may be made anew
   //   kFailedPrecondition  of others: fenced. It never was committed, nor will
   //                 be; nor will any other of this writer
+  //   kAlreadyExists  of others: an earlier one of this writer came first, of
+  //                 which it was said that it never would be; ReadOn() has it
   //   kUnavailable  nobody knows yet; Settle() asks again. Nothing else may be
   //                 asked for before. kCancelled: so it is, and `call` was
   //                 cancelled, or the store's own token ended it
   //
   // Other errors: nothing was created, nor will be.
   absl::Status Append(schema::RemoteCommit draft, const kv::Call& call);
+  // kFailedPrecondition: nothing was asked for.
   absl::Status Settle(const kv::Call& call);
   bool pending() const { return pending_.has_value(); }
   // OK, or who took the store over.
@@ -88,7 +91,7 @@ class RemoteChain {
     schema::RemoteCommit commit;
     std::string bytes;
     std::string name;
-    bool asked = false;  // An answer may have been lost.
+    bool asked = false;  // The request may have arrived.
   };
 
   absl::StatusOr<std::optional<std::string>> Get(std::uint64_t ordinal,

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "core/process/guarded_call.h"
@@ -51,8 +52,13 @@ void EarlyUploads::Work() {
       if (found == segments_.end() || found->second.state != State::kWaiting) {
         continue;
       }
+      // One of which there is no copy in memory is uploaded behind the commit.
+      const absl::Status copied = GuardedStatus("uploading", [&] {
+        segment = found->second;
+        return absl::OkStatus();
+      });
+      if (!copied.ok()) continue;
       found->second.state = State::kSending;
-      segment = found->second;
     }
     // Why it failed is heard of where it is uploaded behind the commit.
     absl::StatusOr<schema::RemoteSegment> uploaded =
@@ -61,7 +67,8 @@ void EarlyUploads::Work() {
                               uuid_, *store_, stop_.get_token());
         });
     const absl::MutexLock lock(&mu_);
-    Segment& ended = segments_[row_key];
+    // It is there as long as it is sent.
+    Segment& ended = segments_.find(row_key)->second;
     ended.state = State::kEnded;
     if (uploaded.ok()) ended.uploaded = *std::move(uploaded);
   }

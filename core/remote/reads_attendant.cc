@@ -90,7 +90,7 @@ void ReadsAttendant::Attend() {
       stop = stop_;
     }
     if (cancelled()) stop.request_stop();
-    trouble_->Look();
+    GuardedCall("Look", [this] { trouble_->Look(); }).IgnoreError();
   }
 }
 

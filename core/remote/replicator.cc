@@ -2,10 +2,7 @@
 
 #include "core/remote/replicator.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,11 +11,9 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "core/process/engine_thread.h"
@@ -26,15 +21,12 @@
 #include "core/remote/cleaner.h"
 #include "core/remote/remote_objects.h"
 #include "kv/monotonic.h"
-#include "schema/keys.h"
 #include "schema/remote_record.h"
 
 namespace ckptree::internal {
 namespace {
 
 using schema::RemoteCommit;
-using schema::RemoteRow;
-using schema::Space;
 
 constexpr absl::Duration kLeastIdle = absl::Seconds(10);
 // How long a writer waits for the open of one that claims the store, and how
@@ -53,12 +45,6 @@ constexpr std::uint64_t kCommitsPerIndex = 3;
 // before the others for a claim.
 constexpr std::uint64_t kIndexesPerLook = 4;
 
-std::string HostName() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-  return name.data();
-}
-
 // Before try number `tries`, at random up to a bound that doubles to 20 s.
 absl::Duration PauseOf(int tries) {
   static thread_local std::minstd_rand random{std::random_device{}()};
@@ -66,12 +52,6 @@ absl::Duration PauseOf(int tries) {
       std::min(20.0, 0.1 * static_cast<double>(1 << std::min(tries, 10)));
   return absl::Seconds(
       std::uniform_real_distribution<double>(most / 2, most)(random));
-}
-
-// Saves go on in a store that is damaged, and so does shipping where it can.
-absl::Status DamagedHere(absl::Status status) {
-  return absl::IsDataLoss(status) ? absl::UnavailableError(status.message())
-                                  : status;
 }
 
 }  // namespace
@@ -109,15 +89,6 @@ void Replicator::Note(std::uint64_t ordinal, std::uint64_t version,
   if (version != 0) ordinal_of_[version] = ordinal;
 }
 
-RemoteCommit Replicator::Draft(RemoteCommit::Shape shape) const {
-  RemoteCommit draft;
-  draft.shape = shape;
-  draft.local = absl::HexStringToBytes(note_.local);
-  draft.host = HostName();
-  draft.pid = static_cast<std::uint64_t>(getpid());
-  return draft;
-}
-
 // A claim that nobody makes good costs one pause.
 absl::Status Replicator::YieldToClaim(const std::stop_token& stop) {
   const kv::Call call = kv::Call::Within(kRequestTime, stop);
@@ -129,8 +100,7 @@ absl::Status Replicator::YieldToClaim(const std::stop_token& stop) {
   claim_ = **claim;
   const absl::Time until = kv::MonotonicNow() + kPauseForClaim;
   while (kv::MonotonicNow() < until && !stop.stop_requested()) {
-    CKPTREE_RETURN_IF_ERROR(chain_->ReadOn(
-        [](const RemoteCommit&) { return absl::OkStatus(); }, call));
+    CKPTREE_RETURN_IF_ERROR(ReadOn(call));
     CKPTREE_RETURN_IF_ERROR(chain_->fenced());
     const absl::MutexLock lock(&mu_);
     const auto stopped = [&stop] { return stop.stop_requested(); };
@@ -169,12 +139,12 @@ void Replicator::Loop(const std::stop_token& stop) {
     if (closing) {  // Stopping, and all is there.
       // A round may have come before the last step was listed.
       if (local_keep_ == nullptr || std::exchange(last_round_, true)) return;
-      LetGo(stop);
+      Guarded("local_keep", [&] { LetGo(stop); });
       continue;  // It may have made a commit.
     }
     if (cleaning) {
-      Clean(stop);
-      if (keep_due_) LetGo(stop);
+      Guarded("cleaning", [&] { Clean(stop); });
+      if (keep_due_) Guarded("local_keep", [&] { LetGo(stop); });
       continue;
     }
     const absl::Status shipped =
@@ -186,27 +156,12 @@ void Replicator::Loop(const std::stop_token& stop) {
       ++tries;
       continue;
     }
+    // Damage of the chain may be mended there; saves go on beside it.
+    const bool ended = !shipped.ok() && (!chain_->fenced().ok() || gone_);
+    Guarded("shipping", [&] { Tell(shipped, ended, &told); });
     if (shipped.ok()) {
-      if (!told.empty()) {
-        logger_->Log(LogSeverity::kInfo, "remote",
-                     absl::StrFormat("%s takes commits again", address()));
-      }
-      told.clear();
       tries = 0;
       continue;
-    }
-    // Damage of the chain may be mended there; saves go on beside it.
-    const bool ended = !chain_->fenced().ok() || gone_;
-    const std::string text(shipped.message());
-    if (text != told && (ended || !remote_trouble_->told())) {
-      logger_->Log(ended ? LogSeverity::kError : LogSeverity::kWarning,
-                   "remote", shipped);
-      told = text;
-    }
-    if (!chain_->fenced().ok()) {
-      note_.fenced = std::string(chain_->fenced().message());
-      const absl::Status noted = WriteLocalNote(kv_options_, directory_, note_);
-      if (!noted.ok()) logger_->Log(LogSeverity::kError, "remote", noted);
     }
     const absl::MutexLock lock(&mu_);
     trouble_ = shipped;
@@ -224,101 +179,34 @@ void Replicator::Loop(const std::stop_token& stop) {
   }
 }
 
-absl::StatusOr<Replicator::Round> Replicator::Collect() {
-  Round round;
-  CKPTREE_RETURN_IF_ERROR(
-      database_->BetweenCommits([&](std::uint64_t ordinal) -> absl::Status {
-        round.to = ordinal;
-        {
-          const absl::MutexLock lock(&mu_);
-          round.names = changed_;
-          round.ceiling = ceiling_;
-        }
-        for (const RowName& name : round.names) {
-          RemoteRow row{name.first, name.second, std::nullopt};
-          CKPTREE_ASSIGN_OR_RETURN(row.value,
-                                   database_->Get(name.first, name.second));
-          if (row.value.has_value() && name.first == Space::kRecords) {
-            const auto segment = schema::DecodeSegmentKey(name.second);
-            if (segment.has_value() &&
-                (!index_->segments().contains(name.second) ||
-                 lost_.contains(name.second))) {
-              round.segments.push_back(*segment);
-            }
-          }
-          round.rows.push_back(std::move(row));
-        }
-        const absl::MutexLock lock(&mu_);
-        changed_.clear();
-        return absl::OkStatus();
-      }));
-  return round;
-}
-
-absl::Status Replicator::Announce(RemoteCommit* ship) {
-  ship->write_id = NewRemoteId();
-  note_.ShipsTo(address()).announced = {chain_->ordinal() + 1,
-                                        HexOf(ship->write_id)};
-  return WriteLocalNote(kv_options_, directory_, note_);
-}
-
-absl::Status Replicator::ShipOnce(const std::stop_token& stop) {
-  absl::Status status;
-  if (asked_.has_value()) {
-    // Rule 4: nothing else is asked for before.
-    status = chain_->Settle(kv::Call::Within(kRequestTime, stop));
-  } else {
-    absl::StatusOr<Round> round = Collect();
-    if (!round.ok()) return DamagedHere(round.status());
-    asked_ = *std::move(round);
-    RemoteCommit commit = Draft(RemoteCommit::Shape::kShip);
-    {
-      const absl::MutexLock lock(&mu_);
-      commit.from = shipped_;
-    }
-    commit.to = asked_->to;
-    commit.ceiling = asked_->ceiling;
-    status = DamagedHere(Upload(*asked_, stop, &commit));
-    asked_->commit = commit;
-    asked_->commit.rows.clear();
-    if (status.ok()) status = Announce(&commit);
-    // From now on: what was uploaded had times of its own.
-    if (status.ok()) {
-      status = chain_->Append(std::move(commit),
-                              kv::Call::Within(kRequestTime, stop));
-    }
-  }
-  if (status.ok()) {
-    NotedShips& noted = note_.ShipsTo(address());
-    noted.shipped = std::exchange(noted.announced, {});
-    asked_->commit.ordinal = chain_->ordinal();
-    asked_->commit.era = chain_->era();
-    const absl::Status added =
-        index_->AddWithRows(asked_->commit, asked_->rows);
-    spares_->Follow(index_->segments(), asked_->rows);
-    for (const schema::SegmentKeyFields& segment : asked_->segments) {
-      const std::string key = schema::SegmentKey(segment);
-      lost_.erase(key);
-      const absl::MutexLock lock(&mu_);
-      uploaded_.erase(key);
-    }
-    if (early_ != nullptr) early_->Forget(asked_->ceiling);
-    Shipped(asked_->to);
-    asked_.reset();
-    CKPTREE_RETURN_IF_ERROR(added);
-    CKPTREE_RETURN_IF_ERROR(WriteIndex(/*any=*/false, stop));
-    Clean(stop);
-    keep_due_ = local_keep_ != nullptr;
-    if (keep_due_ && kv::MonotonicNow() >= local_keep_->next()) LetGo(stop);
+void Replicator::Guarded(const char* what,
+                         absl::FunctionRef<void()> work) const {
+  const absl::Status done = GuardedStatus(what, [&] {
+    work();
     return absl::OkStatus();
+  });
+  if (!done.ok()) logger_->Log(LogSeverity::kWarning, "remote", done);
+}
+
+void Replicator::Tell(const absl::Status& shipped, bool ended,
+                      std::string* told) {
+  if (shipped.ok()) {
+    if (told->empty()) return;
+    told->clear();
+    logger_->Log(LogSeverity::kInfo, "remote",
+                 absl::StrFormat("%s takes commits again", address()));
+    return;
   }
-  if (!chain_->pending()) {
-    // What is tried next is of the newest commit.
-    const absl::MutexLock lock(&mu_);
-    changed_.merge(asked_->names);
-    asked_.reset();
+  std::string text(shipped.message());
+  if (text != *told && (ended || !remote_trouble_->told())) {
+    logger_->Log(ended ? LogSeverity::kError : LogSeverity::kWarning, "remote",
+                 shipped);
+    *told = std::move(text);
   }
-  return status;
+  if (chain_->fenced().ok()) return;
+  note_.fenced = std::string(chain_->fenced().message());
+  const absl::Status noted = WriteLocalNote(kv_options_, directory_, note_);
+  if (!noted.ok()) logger_->Log(LogSeverity::kError, "remote", noted);
 }
 
 // What it wrote is deleted under it, or put back to an older state: it would
@@ -398,17 +286,6 @@ absl::Duration Replicator::UntilIdleWork() const {
                      std::max(local_keep_->next() - now, absl::ZeroDuration()));
   }
   return until;
-}
-
-void Replicator::Shipped(std::uint64_t to) {
-  const absl::MutexLock lock(&mu_);
-  shipped_ = to;
-  // At one with it, so that who waits for both misses neither. What this open
-  // alone put there needs no look.
-  looking_ = !cleaner_->looked() && era_ > 1;
-  trouble_ = absl::OkStatus();
-  std::erase_if(ordinal_of_,
-                [to](const auto& known) { return known.second <= to; });
 }
 
 absl::Status Replicator::WaitForAll(absl::Duration timeout) {

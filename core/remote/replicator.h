@@ -138,6 +138,7 @@ class Replicator {
     std::vector<schema::SegmentKeyFields> segments;
     // What was asked for, but for the rows.
     schema::RemoteCommit commit;
+    bool is_there = false;  // It is in the chain.
   };
 
   // Reads the chain to its end; false: nothing was shipped there. An error
@@ -175,7 +176,24 @@ class Replicator {
   schema::RemoteCommit Draft(schema::RemoteCommit::Shape shape) const;
 
   void Loop(const std::stop_token& stop);
+  // What throws is told, and done later.
+  void Guarded(const char* what, absl::FunctionRef<void()> work) const;
+  // Logs how a ship ended, where that is not what was `told`. `ended`: there
+  // are no more.
+  void Tell(const absl::Status& shipped, bool ended, std::string* told);
   absl::Status ShipOnce(const std::stop_token& stop);
+  // Asks for a commit of what changed. The chain says whether it is pending.
+  absl::Status AskFor(const std::stop_token& stop);
+  void TakeBack();
+  // All that a commit which is in the chain changes here. It may be done again
+  // where it threw.
+  absl::Status NoteShipped(const schema::RemoteCommit& commit,
+                           const std::vector<schema::RemoteRow>& rows);
+  // A commit that was read at the end of the chain: one of this writer is noted
+  // as shipped.
+  absl::Status TakeOwn(const schema::RemoteCommit& commit,
+                       const kv::Call& call);
+  absl::Status ReadOn(const kv::Call& call);
   absl::StatusOr<Round> Collect();
   bool IsLostHereToo(const absl::Status& why, const std::string& key) const;
   absl::Status Upload(const Round& round, const std::stop_token& stop,

@@ -41,8 +41,7 @@ constexpr absl::Duration kCleanTime = absl::Minutes(10);
 // Of a store that somebody took over nothing leaves the disk: what is deleted
 // there then is nobody's word here.
 absl::Status Replicator::LookAtEnd(const kv::Call& call) {
-  CKPTREE_RETURN_IF_ERROR(chain_->ReadOn(
-      [](const RemoteCommit&) { return absl::OkStatus(); }, call));
+  CKPTREE_RETURN_IF_ERROR(ReadOn(call));
   CKPTREE_RETURN_IF_ERROR(chain_->fenced());
   // A folder that was made anew below its mount point has no end, either, but
   // never has what was there before.

@@ -89,25 +89,25 @@ absl::Status Replicator::Upload(const Round& round, const std::stop_token& stop,
     std::atomic<bool> failed = false;
     RunOnDiskThreads(std::min(kUploadsAtOnce, count), [&] {
       for (std::size_t i = next++; i < count && !failed; i = next++) {
-        if (auto there = UploadedBefore(key_of(i))) {
-          uploaded[i] = *std::move(there);
-          continue;
-        }
-        if (early_ != nullptr) {
-          if (auto there = early_->Find(key_of(i), stop)) {
-            uploaded[i] = *std::move(there);
-            continue;
-          }
-        }
-        uploaded[i] = GuardedResult("uploading", [&] {
-          return UploadSegment(*database_, kv_options_, files,
-                               round.segments[i], chain_->era(), uuid_, *store_,
-                               stop);
-        });
-        if (uploaded[i].ok()) {
-          // Also where the others, or the commit, are not done now.
-          NoteUploaded(key_of(i), *uploaded[i]);
-        } else if (!IsLostHereToo(uploaded[i].status(), key_of(i))) {
+        uploaded[i] = GuardedResult(
+            "uploading", [&]() -> absl::StatusOr<schema::RemoteSegment> {
+              if (auto there = UploadedBefore(key_of(i))) {
+                return *std::move(there);
+              }
+              if (early_ != nullptr) {
+                if (auto there = early_->Find(key_of(i), stop)) {
+                  return *std::move(there);
+                }
+              }
+              absl::StatusOr<schema::RemoteSegment> sent = UploadSegment(
+                  *database_, kv_options_, files, round.segments[i],
+                  chain_->era(), uuid_, *store_, stop);
+              // Also where the others, or the commit, are not done now.
+              if (sent.ok()) NoteUploaded(key_of(i), *sent);
+              return sent;
+            });
+        if (!uploaded[i].ok() &&
+            !IsLostHereToo(uploaded[i].status(), key_of(i))) {
           failed = true;
         }
       }

@@ -244,31 +244,34 @@ absl::Status RowIndex::AddRow(
   if (IsSegment(name)) {
     const auto living = segments_.find(row.key);
     const auto found = uploaded.find(row.key);
+    const bool lives = row.value.has_value();
+    const auto name_of = [](const RemoteLiving& one) {
+      return RemoteSegmentName("", one.era, one.segment);
+    };
     // Also one that is uploaded again: what was there is lost, or soon nothing
-    // needs it.
-    const bool replaced = found != uploaded.end() || !row.value.has_value();
-    if (living != segments_.end() && replaced) {
+    // needs it. One that was added before something threw replaces nothing.
+    const bool replaced =
+        living != segments_.end() && (!lives || found != uploaded.end());
+    if (replaced &&
+        (!lives || name_of(living->second) != name_of(found->second))) {
       if (keeps_rows_) {
-        dead_.push_back(
-            {RemoteSegmentName("", living->second.era, living->second.segment),
-             commit.ordinal});
+        dead_.push_back({name_of(living->second), commit.ordinal});
       }
       segments_.erase(living);
     }
-    if (!row.value.has_value()) {
+    if (!lives) {
       newest_segments_.erase(row.key);
-    } else if (!segments_.contains(row.key)) {
-      if (found == uploaded.end()) {
-        return absl::DataLossError(absl::StrFormat(
-            "commit %d of host %s has a row of %s, which was not uploaded",
-            commit.ordinal, commit.host,
-            schema::DescribeKey(row.space, row.key)));
-      }
-      segments_[row.key] = found->second;
+    } else if (found != uploaded.end()) {
+      segments_.insert_or_assign(row.key, found->second);
       if (keeps_rows_) {
         newest_bytes_ += BytesIn(found->second);
-        newest_segments_[row.key] = found->second;
+        newest_segments_.insert_or_assign(row.key, found->second);
       }
+    } else if (!segments_.contains(row.key)) {
+      return absl::DataLossError(absl::StrFormat(
+          "commit %d of host %s has a row of %s, which was not uploaded",
+          commit.ordinal, commit.host,
+          schema::DescribeKey(row.space, row.key)));
     }
   }
   if (!keeps_rows_) return absl::OkStatus();
@@ -276,34 +279,38 @@ absl::Status RowIndex::AddRow(
   if (!row.value.has_value() && runs_.empty()) {
     newest_.erase(name);
   } else {
-    newest_[name] = row.value;
+    newest_.insert_or_assign(name, row.value);
   }
   return absl::OkStatus();
 }
 
 void RowIndex::Count(const RemoteCommit& commit) {
-  ordinal_ = commit.ordinal;
-  ceiling_ = std::max(ceiling_, commit.ceiling);
+  // What throws comes first, and changes nothing that is counted twice.
+  std::vector<std::string> objects;
   for (const schema::RemoteRowsObject& object : commit.rows_objects) {
-    rows_objects_.push_back(RemoteRowsName("", commit.era, object));
+    objects.push_back(RemoteRowsName("", commit.era, object));
   }
+  rows_objects_.reserve(rows_objects_.size() + objects.size());
   auto directory = std::find_if(
       directories_.begin(), directories_.end(),
       [&](const RemoteDirectory& one) { return one.local == commit.local; });
   const bool ships = commit.shape == RemoteCommit::Shape::kShip;
-  if (directory == directories_.end()) {
-    if (!ships && commit.to == 0) return;
-    schema::RemoteDirectory added;
+  if (directory == directories_.end() && (ships || commit.to > 0)) {
+    RemoteDirectory added;
     added.local = commit.local;
     directory = directories_.insert(directory, std::move(added));
   }
+  if (ships) directory->host = commit.host;
+  ordinal_ = commit.ordinal;
+  ceiling_ = std::max(ceiling_, commit.ceiling);
+  std::move(objects.begin(), objects.end(), std::back_inserter(rows_objects_));
+  if (directory == directories_.end()) return;
   if (commit.to > 0) {
     directory->to = commit.to;
     directory->to_at = commit.ordinal;
   }
   if (!ships) return;
   directory->shipped_at = commit.ordinal;
-  directory->host = commit.host;
   directory->pid = commit.pid;
 }
 
@@ -321,6 +328,7 @@ absl::Status RowIndex::Add(const RemoteCommit& commit, kv::ObjectStore& store,
 
 absl::Status RowIndex::AddWithRows(const RemoteCommit& commit,
                                    const std::vector<RemoteRow>& rows) {
+  if (commit.ordinal <= ordinal_) return absl::OkStatus();
   const std::map<std::string, RemoteLiving> uploaded = UploadedBy(commit);
   for (const RemoteRow& row : rows) {
     CKPTREE_RETURN_IF_ERROR(AddRow(row, commit, uploaded));
@@ -439,13 +447,16 @@ absl::Status RowIndex::Spill(std::uint64_t era, kv::ObjectStore& store,
         writer.Add(name, std::move(value), lives ? &*living : nullptr));
   }
   CKPTREE_ASSIGN_OR_RETURN(Run run, writer.Finish());
+  std::vector<Run> runs(runs_.begin(),
+                        runs_.begin() + static_cast<std::ptrdiff_t>(first));
+  if (!run.empty()) runs.push_back(std::move(run));
   for (std::size_t i = first; i < runs_.size(); ++i) {
     for (const RemoteRunObject& object : runs_[i]) {
       marked_.insert(RemoteRunName("", object));
     }
   }
-  runs_.resize(first);
-  if (!run.empty()) runs_.push_back(std::move(run));
+  // Nothing throws from here on: an index never lacks rows.
+  runs_ = std::move(runs);
   newest_.clear();
   newest_segments_.clear();
   newest_bytes_ = 0;

@@ -80,7 +80,9 @@ class RowIndex {
   // The next commit. `take` sees its rows.
   absl::Status Add(const schema::RemoteCommit& commit, kv::ObjectStore& store,
                    const kv::Call& call, TakeRowFn take);
-  // The same of one whose rows are at hand: `commit` may be without them.
+  // The same of one whose rows are at hand: `commit` may be without them. It
+  // may be added again where something was thrown; one that was added is passed
+  // over.
   absl::Status AddWithRows(const schema::RemoteCommit& commit,
                            const std::vector<schema::RemoteRow>& rows);
 

@@ -28,6 +28,7 @@
 #include "absl/time/time.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
+#include "core/process/guarded_call.h"
 #include "core/remote/remote_objects.h"
 #include "core/version/open_check.h"
 #include "kv/database.h"
@@ -299,7 +300,9 @@ absl::Status ReadSegment(
       std::vector<std::jthread> others;
       for (std::size_t i = 1; i < wanted.size(); ++i) {
         others.emplace_back([&, i] {
-          read[i] = store.GetRange(name, places[i], wanted[i], call);
+          read[i] = GuardedResult("reading a segment", [&] {
+            return store.GetRange(name, places[i], wanted[i], call);
+          });
         });
       }
       read[0] = store.GetRange(name, places[0], wanted[0], call);

@@ -28,7 +28,13 @@ class InterruptedFs : public rocksdb::FileSystemWrapper {
     left_ = nth;
     interrupt_ = std::move(interrupt);
   }
-  // It was called.
+  // Calls `interrupt`, from now on, right before a file whose name ends in
+  // `suffix` is made to be written.
+  void BeforeEachWriting(std::string suffix, std::function<void()> interrupt) {
+    written_suffix_ = std::move(suffix);
+    before_writing_ = std::move(interrupt);
+  }
+  // It was called, before a reading.
   bool fired() const { return interrupt_ == nullptr; }
 
   rocksdb::IOStatus NewSequentialFile(
@@ -45,6 +51,13 @@ class InterruptedFs : public rocksdb::FileSystemWrapper {
     Opening(name);
     return target()->NewRandomAccessFile(name, options, result, debug);
   }
+  rocksdb::IOStatus NewWritableFile(
+      const std::string& name, const rocksdb::FileOptions& options,
+      std::unique_ptr<rocksdb::FSWritableFile>* result,
+      rocksdb::IODebugContext* debug) override {
+    if (before_writing_ && name.ends_with(written_suffix_)) before_writing_();
+    return target()->NewWritableFile(name, options, result, debug);
+  }
 
  private:
   void Opening(const std::string& name) {
@@ -55,6 +68,8 @@ class InterruptedFs : public rocksdb::FileSystemWrapper {
   std::string suffix_;
   int left_ = 0;
   std::function<void()> interrupt_;
+  std::string written_suffix_;
+  std::function<void()> before_writing_;
 };
 
 }  // namespace ckptree::kv

@@ -62,6 +62,13 @@ class RequestCount {
     const std::scoped_lock lock(mu_);
     loses_answers_ = true;
   }
+  // Called with the name when a creation was carried out. What it returns that
+  // is not OK is said in place of the answer: an error that is not true.
+  using CreatedHook = std::function<absl::Status(const std::string& name)>;
+  void SetCreatedHook(CreatedHook hook) {
+    const std::scoped_lock lock(mu_);
+    created_hook_ = std::move(hook);
+  }
   // Called with the same words when a request was answered, or failed.
   void SetAnsweredHook(std::function<void(const std::string& what)> hook) {
     const std::scoped_lock lock(mu_);
@@ -139,6 +146,10 @@ class RequestCount {
     const std::scoped_lock lock(mu_);
     return loses_answers_;
   }
+  CreatedHook created_hook() const {
+    const std::scoped_lock lock(mu_);
+    return created_hook_;
+  }
   ReadHook read_hook() const {
     const std::scoped_lock lock(mu_);
     return read_hook_;
@@ -161,8 +172,12 @@ class RequestCount {
         if (!count_->loses_answers()) return s;
         return kv::PutAnswer{kv::PutOutcome::kUnknown, std::move(s)};
       }
-      return count_->Answered("create", name,
-                              store_->PutIfAbsent(name, bytes, write_id, call));
+      absl::StatusOr<kv::PutAnswer> answer =
+          store_->PutIfAbsent(name, bytes, write_id, call);
+      if (const CreatedHook hook = count_->created_hook()) {
+        if (absl::Status s = hook(name); !s.ok()) answer = std::move(s);
+      }
+      return count_->Answered("create", name, std::move(answer));
     }
     absl::Status Put(const std::string& name, const kv::ObjectSource& source,
                      const kv::Call& call) override {
@@ -226,6 +241,7 @@ class RequestCount {
   absl::Duration longest_;
   CallHook hook_;
   bool loses_answers_ = false;
+  CreatedHook created_hook_;
   PutHook put_hook_;
   ReadHook read_hook_;
   std::function<void(const std::string&)> answered_hook_;

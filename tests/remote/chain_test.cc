@@ -55,6 +55,9 @@ class FaultyStore : public kv::ObjectStore {
   // How many answers from now on are not of the store: to a PUT, which arrives,
   // none, and else a page.
   int portals = 0;
+  // How many creations from now on arrive though an error says that they never
+  // will.
+  int lies = 0;
   // Called before a request, where it is not called already.
   std::function<void()> between;
   std::function<void()> on_list;
@@ -76,6 +79,12 @@ class FaultyStore : public kv::ObjectStore {
     if (Portal()) {
       arrive();
       return unknown;
+    }
+    if (lies > 0) {
+      --lies;
+      ++fired["lie"];
+      arrive();
+      return absl::UnavailableError("not created");
     }
     if (Chance("lost", 8)) return unknown;
     if (Chance("late", 6)) {
@@ -416,6 +425,32 @@ TEST_F(QuietChainTest, AFencedWriterStaysSo) {
   EXPECT_EQ(first.Append(Open(), Once()), fenced);
   EXPECT_EQ(first.Settle(Once()), fenced);
   EXPECT_EQ(second.Append(Ship(5), Once()), absl::OkStatus());
+}
+
+TEST_F(QuietChainTest, AnEarlierCommitOfItsOwnFencesNobody) {
+  RemoteChain writer(&store_, kUuid, 1);
+  ASSERT_EQ(writer.Append(Open(), Once()), absl::OkStatus());
+  store_.lies = 1;
+  EXPECT_TRUE(absl::IsUnavailable(writer.Append(Ship(0), Once())));
+  EXPECT_FALSE(writer.pending());
+  EXPECT_TRUE(absl::IsAlreadyExists(writer.Append(Ship(0), Once())));
+  EXPECT_FALSE(writer.pending());
+  EXPECT_EQ(writer.fenced(), absl::OkStatus());
+  ASSERT_EQ(writer.ReadOn(Ignore, Once()), absl::OkStatus());
+  EXPECT_EQ(writer.ordinal(), 2);
+  EXPECT_EQ(writer.Append(Ship(0), Once()), absl::OkStatus());
+  EXPECT_EQ(writer.ordinal(), 3);
+  EXPECT_EQ(store_.fired["lie"], 1);
+}
+
+// Nor is one said to be there that nobody asked for.
+TEST_F(QuietChainTest, NothingThatWasNotAskedForIsSettled) {
+  RemoteChain writer(&store_, kUuid, 1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(writer.Settle(Once())));
+  ASSERT_EQ(writer.Append(Open(), Once()), absl::OkStatus());
+  EXPECT_TRUE(absl::IsFailedPrecondition(writer.Settle(Once())));
+  EXPECT_EQ(writer.fenced(), absl::OkStatus());
+  EXPECT_EQ(writer.Append(Ship(0), Once()), absl::OkStatus());
 }
 
 TEST_F(QuietChainTest, TheSecondOfTwoOpenersReadsOn) {
