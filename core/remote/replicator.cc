@@ -10,6 +10,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -234,6 +235,8 @@ absl::Status Replicator::CheckIsStillThere(const kv::Call& call) {
         store_->address()));
   }
   gone_ = true;
+  constexpr std::string_view kFolder = "file://";
+  const bool may_be_away = store_->address().starts_with(kFolder);
   const std::string rest =
       database_->any_far()
           ? absl::StrFormat(
@@ -241,10 +244,15 @@ absl::Status Replicator::CheckIsStillThere(const kv::Call& call) {
                 "back from versions or a copy of them, and open it again",
                 directory_)
           : absl::StrFormat(
-                "%s has all of it. End this process, delete what is left at "
+                "%s has all of it. End this process, %sdelete what is left at "
                 "that address, and open the directory again with take_over "
                 "set: all is shipped anew",
-                directory_);
+                directory_,
+                may_be_away
+                    ? "and see whether the file system of that folder is "
+                      "mounted: once it is, open the directory again, and "
+                      "delete nothing. Only where the objects are gone from it "
+                    : "");
   return absl::DataLossError(absl::StrFormat(
       "commit %d, which this process had put there, is gone from %s: somebody "
       "deleted the objects of this store, or put older ones back. Nothing more "

@@ -126,9 +126,18 @@ absl::Time ModifiedOf(const struct stat& file) {
   return absl::TimeFromTimespec(file.st_mtim);
 }
 
+// After these a link that the system calls failed may have been made, or may be
+// made yet, whatever a look at the file says: that may be an older answer.
+bool MayHaveArrived(int error) {
+  return error == EIO || error == ETIMEDOUT || error == ESTALE ||
+         error == EINTR || error == EREMOTEIO;
+}
+
 // The folder of a store that is open may be that of a share. Where this is not
-// mounted any more, nothing is there, or an empty folder of this disk: what was
-// put there would be lost, and what is missing there is not gone.
+// mounted any more, nothing is there, or another folder of this disk: what was
+// put there would be lost, and what is missing there is not gone. Another
+// folder is the share again where it has the object that was created last, or
+// for who created none one of the first that were found.
 //
 // Thread-safe.
 class SharedFolder {
@@ -152,14 +161,32 @@ class SharedFolder {
     if (known_ && now.st_dev == device_ && now.st_ino == number_) {
       return absl::OkStatus();
     }
-    std::error_code error;
-    if (known_ && std::filesystem::is_empty(path_, error) && !error) {
-      return IsAway("is another folder now, and empty");
+    if (known_ && !HasWhatWasThere()) {
+      return IsAway("is another folder now, without what was there");
     }
     known_ = true;
     device_ = now.st_dev;
     number_ = now.st_ino;
     return absl::OkStatus();
+  }
+
+  // What is known of its objects. Those that are created only where they are
+  // absent stay, but for what this process deletes.
+  void Created(const std::string& name) {
+    const absl::MutexLock lock(&mu_);
+    std::erase(created_, name);
+    if (created_.size() == kMostCreated) created_.erase(created_.begin());
+    created_.push_back(name);
+  }
+  void Found(const std::string& name) {
+    const absl::MutexLock lock(&mu_);
+    if (found_.size() == kMostFound || IsIn(found_, name)) return;
+    found_.push_back(name);
+  }
+  void Deleted(const std::string& name) {
+    const absl::MutexLock lock(&mu_);
+    std::erase(created_, name);
+    std::erase(found_, name);
   }
 
   // Makes a folder below it, and what is missing above that; the folder itself
@@ -180,13 +207,36 @@ class SharedFolder {
   }
 
  private:
+  using Names = std::vector<std::string>;
+  // One that is deleted leaves the one before it.
+  static constexpr std::size_t kMostCreated = 4;
+  // Somebody else may delete some of them.
+  static constexpr std::size_t kMostFound = 4;
+
+  static bool IsIn(const Names& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  }
   absl::Status IsAway(const char* how) const {
     return absl::UnavailableError(
         absl::StrCat(path_, " ", how, ": is its file system mounted?"));
   }
+  bool HasWhatWasThere() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    const auto is_there = [this](const std::string& name) {
+      struct stat file;
+      return stat(absl::StrCat(path_, "/", name).c_str(), &file) == 0;
+    };
+    if (!created_.empty()) return is_there(created_.back());
+    if (!found_.empty()) {
+      return std::any_of(found_.begin(), found_.end(), is_there);
+    }
+    std::error_code error;
+    return !std::filesystem::is_empty(path_, error) || error;
+  }
 
   const std::string path_;
   absl::Mutex mu_;
+  Names created_ ABSL_GUARDED_BY(mu_);  // The newest is the last.
+  Names found_ ABSL_GUARDED_BY(mu_);
   bool known_ ABSL_GUARDED_BY(mu_) = false;
   dev_t device_ ABSL_GUARDED_BY(mu_) = 0;
   ino_t number_ ABSL_GUARDED_BY(mu_) = 0;
@@ -212,11 +262,13 @@ class FileStore : public ObjectStore {
     // Over a network the answer to a link that was made may be lost, and its
     // repetition fails.
     struct stat file;
-    const bool made =
-        linked || (stat(scratch.c_str(), &file) == 0 && file.st_nlink > 1);
+    const bool looked = stat(scratch.c_str(), &file) == 0;
+    const bool made = linked || (looked && file.st_nlink > 1);
     unlink(scratch.c_str());
     if (!made && error != EEXIST) {
-      return ErrnoStatus(error, absl::StrCat("creating ", path));
+      absl::Status failed = ErrnoStatus(error, absl::StrCat("creating ", path));
+      if (looked && !MayHaveArrived(error)) return failed;
+      return PutAnswer{PutOutcome::kUnknown, std::move(failed)};
     }
     // One that exists may be that of a try whose sync failed.
     if (absl::Status synced = SyncFolder(ParentOf(path)); !synced.ok()) {
@@ -224,8 +276,15 @@ class FileStore : public ObjectStore {
       unsynced_.insert(path);
       return PutAnswer{PutOutcome::kUnknown, std::move(synced)};
     }
-    const absl::MutexLock lock(&mu_);
-    unsynced_.erase(path);
+    {
+      const absl::MutexLock lock(&mu_);
+      unsynced_.erase(path);
+    }
+    // The share may have gone since it was looked at.
+    if (absl::Status there = folder_.Check(); !there.ok()) {
+      return PutAnswer{PutOutcome::kUnknown, std::move(there)};
+    }
+    if (made) folder_.Created(name);
     return PutAnswer{made ? PutOutcome::kCreated : PutOutcome::kExists,
                      absl::OkStatus()};
   }
@@ -240,7 +299,8 @@ class FileStore : public ObjectStore {
       unlink(scratch.c_str());
       return ErrnoStatus(error, absl::StrCat("renaming to ", path));
     }
-    return SyncFolder(ParentOf(path));
+    CKPTREE_RETURN_IF_ERROR(SyncFolder(ParentOf(path)));
+    return folder_.Check();
   }
 
   absl::StatusOr<std::size_t> GetRange(const std::string& name,
@@ -265,6 +325,7 @@ class FileStore : public ObjectStore {
       if (got == 0) break;
       have += static_cast<std::size_t>(got);
     }
+    folder_.Found(name);
     return have;
   }
 
@@ -281,6 +342,7 @@ class FileStore : public ObjectStore {
       return ErrnoStatus(errno, absl::StrCat("asking of ", path));
     }
     if (!S_ISREG(file.st_mode)) return std::nullopt;
+    folder_.Found(name);
     return ObjectInfo{name, static_cast<std::uint64_t>(file.st_size),
                       ModifiedOf(file), std::nullopt};
   }
@@ -312,6 +374,7 @@ class FileStore : public ObjectStore {
       if (unlink(path.c_str()) != 0 && errno != ENOENT && errno != ENOTDIR) {
         return ErrnoStatus(errno, absl::StrCat("deleting ", path));
       }
+      folder_.Deleted(name);
     }
     return absl::OkStatus();
   }

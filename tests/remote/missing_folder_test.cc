@@ -7,8 +7,11 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "ckptree/ckptree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -55,6 +58,60 @@ TEST(MissingFolderTest, AFolderThatIsMissingIsMadeByWhatIsShipped) {
   options.remote = "file://" + share + "/file";
   EXPECT_TRUE(absl::IsFailedPrecondition(
       Store::Open(disks / "other", options).status()));
+}
+
+// The folder below a mount point may have something in it.
+TEST(MissingFolderTest, NothingIsShippedBelowAMountPoint) {
+  const TempDir disks;
+  const std::string share = disks / "share";
+  const std::string away = disks / "away";
+  absl::Notification seen;
+  StoreOptions options = RemoteOptions("file://" + share);
+  options.log = [&](LogSeverity, std::string_view, std::string_view message) {
+    if (message.find("mounted?") != message.npos && !seen.HasBeenNotified()) {
+      seen.Notify();
+    }
+  };
+  {
+    Store store = Store::Open(disks / "own", options).value();
+    SaveStep(store, 1, 4 << 10);
+    ASSERT_OK(store.WaitReplicated(kLong));
+    std::filesystem::rename(share, away);
+    std::filesystem::create_directory(share);
+    std::ofstream(share + "/NOT_MOUNTED") << "a marker";
+    SaveStep(store, 2, 4 << 10);
+    ASSERT_TRUE(seen.WaitForNotificationWithTimeout(kLong));
+    EXPECT_TRUE(
+        absl::IsDeadlineExceeded(store.WaitReplicated(absl::ZeroDuration())));
+    std::filesystem::remove(share + "/NOT_MOUNTED");
+    // Nothing else is there.
+    EXPECT_TRUE(std::filesystem::remove(share));
+    std::filesystem::rename(away, share);
+    ASSERT_OK(store.WaitReplicated(kLong));
+    ASSERT_OK(store.Close());
+  }
+  Store there =
+      Store::Open(disks / "new", RemoteOptions("file://" + share)).value();
+  ExpectStep(there, 1, 4 << 10);
+  ExpectStep(there, 2, 4 << 10);
+}
+
+// What is said to do loses nothing of a share that is mounted elsewhere.
+TEST(MissingFolderTest, WhereObjectsAreGoneTheMountIsLookedAtFirst) {
+  const TempDir disks;
+  const std::string share = disks / "share";
+  Store store =
+      Store::Open(disks / "own", RemoteOptions("file://" + share)).value();
+  SaveStep(store, 1, 4 << 10);
+  ASSERT_OK(store.WaitReplicated(kLong));
+  for (const auto& commit : ObjectsOf(share, "commit")) {
+    std::filesystem::remove(commit);
+  }
+  const absl::Status gone = store.Close();
+  EXPECT_TRUE(absl::IsDataLoss(gone)) << gone;
+  EXPECT_THAT(std::string(gone.message()),
+              AllOf(HasSubstr("is gone from"), HasSubstr("is mounted"),
+                    HasSubstr("delete nothing")));
 }
 
 // Where a path was meant to be an address: a store of its own in there would
