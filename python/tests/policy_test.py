@@ -466,10 +466,11 @@ def test_health_that_is_not_known_is_not_healthy(tmp_path):
         for ask in store.set_policy, store.preview_policy:
             with pytest.raises(ValueError, match="statistics off"):
                 ask(ckptree.Latest(2) | ckptree.Healthy())
-    # The leaf is unchanged, and still nothing is known of it.
+    # The leaf is unchanged, and is known with the first save that looks.
     with ckptree.Store(path) as store:
         store.save(3, {"w": np.full(5, np.nan)}).result(timeout=60)
-        assert store.step_info(3).unknown_leaves == 1
+        assert store.step_info(3).unknown_leaves == 0
+        assert store.step_info(3).nan_count == 5
         assert store["healthy"].step == 1
         store.delete(1)
         with pytest.raises(KeyError, match="statistics were not recorded"):

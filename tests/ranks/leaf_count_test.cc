@@ -155,7 +155,8 @@ TEST_F(RanksLeafCountTest, LeavesOfUnknownHealthCountOnce) {
   // "c", for its last 16 rows, and "b", whose last two leave the block of
   // those: they are less than half of it.
   EXPECT_EQ(run(false, 2, 2), 2u);
-  EXPECT_EQ(run(true, 3, 2), 2u);
+  // Nothing changed, and it is known now.
+  EXPECT_EQ(run(true, 3, 2), 0u);
   EXPECT_EQ(run(true, 4, 3), 0u);
   EXPECT_EQ(run(false, 5, 4), 2u);
   ExpectCounts(1, 9, 9, 0);
