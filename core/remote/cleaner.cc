@@ -109,6 +109,11 @@ absl::Status RemoteCleaner::Sweep(RowIndex* index, const kv::Call& call) {
       lost_.push_back(row_key);
     }
   }
+  return DeleteAttempts(call);
+}
+
+absl::Status RemoteCleaner::AbortLeft(const kv::Call& call) {
+  const std::string above = HexOf(uuid_) + "/";
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<kv::Upload> uploads,
                            store_->ListUploads(above, call));
   for (const kv::Upload& upload : uploads) {
@@ -117,7 +122,7 @@ absl::Status RemoteCleaner::Sweep(RowIndex* index, const kv::Call& call) {
     if (era == 0 || era >= era_) continue;
     CKPTREE_RETURN_IF_ERROR(store_->AbortUpload(upload, call));
   }
-  return DeleteAttempts(call);
+  return absl::OkStatus();
 }
 
 // Nobody who counts reads them any more, so they wait for no grace: who was in
@@ -192,8 +197,19 @@ absl::Status RemoteCleaner::Look(RowIndex* index, const kv::Call& call) {
   if (looked_ || kv::MonotonicNow() < next_) return absl::OkStatus();
   const absl::Status swept = Sweep(index, call);
   looked_ = swept.ok();
-  if (!looked_) PutOff();
-  return swept;
+  if (!looked_) {
+    PutOff();
+    return swept;
+  }
+  // These take space and nothing else: where they cannot be asked for, as some
+  // servers and rights have it, all else goes on.
+  const absl::Status aborted = AbortLeft(call);
+  if (aborted.ok()) return absl::OkStatus();
+  return absl::Status(
+      aborted.code(),
+      absl::StrFormat("%s: unfinished uploads of earlier writers stay there "
+                      "until the next open: %s",
+                      store_->address(), aborted.message()));
 }
 
 absl::Status RemoteCleaner::Clean(RowIndex* index, const kv::Call& call) {

@@ -31,7 +31,8 @@ class RemoteCleaner {
 
   // Lists the objects there, once, and marks in `index` what earlier writers
   // left behind; nothing where that failed a short time ago. `index` has all
-  // commits up to the open, or more.
+  // commits up to the open, or more. An error once looked() is of unfinished
+  // uploads alone.
   absl::Status Look(RowIndex* index, const kv::Call& call);
   // The keys of segment rows whose objects it found missing or of another size
   // since this was asked last.
@@ -49,6 +50,7 @@ class RemoteCleaner {
 
  private:
   absl::Status Sweep(RowIndex* index, const kv::Call& call);
+  absl::Status AbortLeft(const kv::Call& call);
   absl::Status DeleteAttempts(const kv::Call& call);
   absl::Status DeleteDue(RowIndex* index, const kv::Call& call);
   void PutOff();

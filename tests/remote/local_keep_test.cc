@@ -26,6 +26,7 @@
 #include "schema/keys.h"
 #include "schema/remote_record.h"
 #include "tests/core/fixture.h"
+#include "tests/objects/counting_store.h"
 #include "tests/remote/fixture.h"
 #include "tests/remote/local_keep_fixture.h"
 
@@ -98,6 +99,35 @@ TEST_F(LocalKeepTest, WithoutItsRemoteOnlyWhatLeftIsMissed) {
   ExpectStep(store, 1, kLargeSave);
   ExpectStep(store, 4, kLargeSave);
   ExpectWhole(store);
+}
+
+// A server that is without the request, or rights that lack it.
+TEST_F(LocalKeepTest, WhereUnfinishedUploadsAreNotListedAllElseGoesOn) {
+  Save(1, 2, std::nullopt);
+  for (const absl::Status& refused :
+       {absl::UnimplementedError("501 NotImplemented"),
+        absl::PermissionDeniedError("403 AccessDenied"),
+        absl::UnavailableError("503 SlowDown")}) {
+    RequestCount count;
+    count.SetHook([&](const std::string& what) {
+      return what.starts_with("uploads ") ? refused : absl::OkStatus();
+    });
+    fs::remove_all(Directory());
+    TakeSaid();
+    Store store = Store::Open(Directory(), Remote()).value();
+    const std::int64_t newest = StepsOf(store).back();
+    for (const std::int64_t step : {newest + 1, newest + 2}) {
+      SaveStep(store, step, kLargeSave);
+      ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+    }
+    ASSERT_TRUE(store.Close().ok());
+    EXPECT_THAT(TakeSaid(),
+                ElementsAre(AllOf(HasSubstr("unfinished uploads"),
+                                  HasSubstr(std::string(refused.message())))));
+    EXPECT_THAT(count.requests(), Contains(HasSubstr("uploads ")).Times(1));
+    EXPECT_LT(BytesHere(), 2 * kLargeSave);
+    EXPECT_FALSE(FarRows().empty());
+  }
 }
 
 TEST_F(LocalKeepTest, AllBringsBackAll) {
