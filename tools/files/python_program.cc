@@ -16,6 +16,8 @@
 #include <cstring>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/terminal.h"
@@ -41,9 +43,14 @@ std::string InstallHint(std::string_view module) {
       PackagesOf(module), Escape(Interpreter()));
 }
 
-// Python's first lines: it gets SIGTERM when this process ends, however.
+// Before any import of a file: the folder we are in is an empty entry, and a
+// ctypes.py that came with a checkpoint would be run. `sys` is in no file.
+constexpr std::string_view kNoCurrentFolder =
+    "import sys; sys.path = [p for p in sys.path if p]\n";
+
+// Then it gets SIGTERM when this process ends, however.
 constexpr std::string_view kEndsWithParent = R"(
-import os, sys
+import os
 _parent = os.getppid()
 try:
     import ctypes
@@ -65,6 +72,28 @@ signal.signal(signal.SIGTERM, _stop)
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, _stop)
 )";
+
+// Our environment, less empty entries of PYTHONPATH, as `export
+// PYTHONPATH=$PYTHONPATH:more` makes them: Python takes each for the folder we
+// are in, and looks there even before its first line. Pythons that it starts,
+// too, look no longer there, from 3.11 on.
+std::vector<std::string> Environment() {
+  constexpr std::string_view kPath = "PYTHONPATH=";
+  std::vector<std::string> variables;
+  for (char** at = environ; *at != nullptr; ++at) {
+    std::string variable = *at;
+    if (variable.starts_with("PYTHONSAFEPATH=")) continue;
+    if (variable.starts_with(kPath)) {
+      const std::vector<std::string> folders =
+          absl::StrSplit(variable.substr(kPath.size()), ':', absl::SkipEmpty());
+      if (folders.empty()) continue;
+      variable = std::string(kPath) + absl::StrJoin(folders, ":");
+    }
+    variables.push_back(std::move(variable));
+  }
+  variables.emplace_back("PYTHONSAFEPATH=1");
+  return variables;
+}
 
 std::string LastLineOf(int file) {
   constexpr off_t kMost = 64 << 10;
@@ -93,8 +122,7 @@ absl::StatusOr<std::unique_ptr<PythonProgram>> PythonProgram::Start(
   const int errors = ::memfd_create("ckptree-python", MFD_CLOEXEC);
   const bool lends = !arguments.empty() && arguments[0] == "lend";
   const std::string code = absl::StrFormat(
-      "%s%simport sys; sys.path = [p for p in sys.path if p]; from %s.__main__ "
-      "import main; sys.exit(main())",
+      "%s%s%sfrom %s.__main__ import main; sys.exit(main())", kNoCurrentFolder,
       kEndsWithParent, lends ? "" : kStopsOnce, module);
   const std::string program = Interpreter();
   std::vector<const char*> words = {program.c_str(), "-c", code.c_str()};
@@ -102,6 +130,12 @@ absl::StatusOr<std::unique_ptr<PythonProgram>> PythonProgram::Start(
     words.push_back(argument.c_str());
   }
   words.push_back(nullptr);
+  const std::vector<std::string> environment = Environment();
+  std::vector<const char*> variables;
+  for (const std::string& variable : environment) {
+    variables.push_back(variable.c_str());
+  }
+  variables.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
@@ -110,9 +144,9 @@ absl::StatusOr<std::unique_ptr<PythonProgram>> PythonProgram::Start(
     posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
   }
   pid_t pid = 0;
-  const int failed =
-      ::posix_spawnp(&pid, program.c_str(), &actions, nullptr,
-                     const_cast<char* const*>(words.data()), environ);
+  const int failed = ::posix_spawnp(&pid, program.c_str(), &actions, nullptr,
+                                    const_cast<char* const*>(words.data()),
+                                    const_cast<char* const*>(variables.data()));
   posix_spawn_file_actions_destroy(&actions);
   ::close(ends[1]);
   if (failed != 0) {
