@@ -14,17 +14,20 @@
 #include "absl/strings/str_format.h"
 #include "tools/line/command.h"
 #include "tools/output/failure.h"
+#include "tools/output/terminal.h"
 
 namespace ckptree::tools {
 namespace {
 
 // Each hands the words up to the cursor to `ckptree __complete --`, which
-// prints a candidate a line.
+// prints a candidate a line. A name that a store has may be any text, also one
+// that a shell would run: each candidate is quoted for the place where it is
+// put, and left out where that cannot be.
 constexpr std::string_view kBash =
     R"(# bash completion of ckptree
 _ckptree() {
   local line="${COMP_LINE:0:COMP_POINT}" words=() word="" plain="" quote=""
-  local i char candidate cut="" signs="()\"'\\ \$\`&|;<>"
+  local i char candidate cut="" signs="()\"'\\ \$\`&|;<>!#"
   # Words as the shell takes them, and the last one without its quotes.
   for (( i = 0; i < ${#line}; ++i )); do
     char="${line:i:1}"
@@ -51,26 +54,39 @@ _ckptree() {
   while IFS= read -r candidate; do
     candidate="${candidate#"$cut"}"
     if [[ "$quote" == '"' ]]; then
+      # Between these quotes nothing keeps it from the history.
+      [[ "$candidate" == *!* ]] && continue
       candidate="${candidate//\\/\\\\}"
       candidate="${candidate//\"/\\\"}"
-    elif [[ -z "$quote" && "$candidate" == *["$signs"]* ]]; then
+      candidate="${candidate//\$/\\\$}"
+      candidate="${candidate//\`/\\\`}"
+    elif [[ "$quote" == "'" ]]; then
+      # What comes behind would not be quoted.
+      [[ "$candidate" == *\'* ]] && continue
+    elif [[ "$candidate" == *["$signs"]* ]]; then
       printf -v candidate %q "$candidate"
     fi
     COMPREPLY+=("$candidate")
   done < <(ckptree __complete -- "${words[@]:1}" 2>/dev/null)
-  [[ ${#COMPREPLY[@]} -eq 1 && "${COMPREPLY[0]}" == *[:/] ]] &&
-    compopt -o nospace
+  # Readline takes a quote at the end for the one that closes the word.
+  [[ ${#COMPREPLY[@]} -eq 1 && ( "${COMPREPLY[0]}" == *[:/] ||
+    "$quote${COMPREPLY[0]}" == \"*\" ) ]] && compopt -o nospace
 }
 complete -o default -F _ckptree ckptree
 )";
 
 constexpr std::string_view kZsh = R"(#compdef ckptree
 _ckptree() {
-  local -a candidates
-  candidates=("${(@f)$(ckptree __complete -- "${(@)words[2,CURRENT]}" \
+  local -a candidates given
+  local word
+  given=("${(@Q)words[2,CURRENT-1]}")
+  word="${(Q)PREFIX}"
+  # A quote that is of the word itself stands behind one that is not.
+  [[ "$word" == [\"\']* ]] && word="'$word"
+  candidates=("${(@f)$(ckptree __complete -- "${(@)given}" "$word" \
     2>/dev/null)}")
   if [[ -n "$candidates" ]]; then
-    compadd -Q -S '' -- $candidates
+    compadd -S '' -- "${(@)candidates}"
   else
     _files
   fi
@@ -94,9 +110,13 @@ class Candidates {
   explicit Candidates(std::string word) : word_(std::move(word)) {}
 
   void Add(const std::string& candidate) {
-    if (candidate.starts_with(word_) && seen_.insert(candidate).second) {
-      text_ += candidate + "\n";
-    }
+    if (!candidate.starts_with(word_)) return;
+    // A line end would make two of it, and other signs that are not shown move
+    // the cursor of whoever is shown the list.
+    if (Escape(candidate) != candidate) return;
+    // A name in the place of a word would be taken for a flag.
+    if (word_.empty() && candidate.starts_with('-')) return;
+    if (seen_.insert(candidate).second) text_ += candidate + "\n";
   }
   const std::string& word() const { return word_; }
   const std::string& text() const { return text_; }
