@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -210,6 +211,63 @@ def test_types_that_numpy_lacks(tmp_path):
         assert found["w"].view(ml_dtypes.bfloat16).tolist() == list(range(6))
     run("export", tmp_path / "a.npz", tmp_path / "b.safetensors")
     same(safetensors.load_file(tmp_path / "b.safetensors"), made)
+
+
+def flip_in_the_middle(path, name):
+    """One bit of the bytes of an entry of an archive."""
+    with zipfile.ZipFile(path) as archive:
+        entry = archive.getinfo(name)
+    data = bytearray(path.read_bytes())
+    lengths = struct.unpack_from("<HH", data, entry.header_offset + 26)
+    start = entry.header_offset + 30 + sum(lengths)
+    data[start + entry.file_size // 2] ^= 1
+    path.write_bytes(data)
+
+
+def refused(*arguments):
+    done = subprocess.run(
+        [COMMAND, *map(str, arguments)], capture_output=True, text=True
+    )
+    assert done.returncode == 2, (arguments, done.stdout, done.stderr)
+    return done.stderr
+
+
+# The first in one piece, the second in two.
+@pytest.mark.parametrize("count", [100_000, 17_000_000])
+def test_a_bit_of_an_npz_is_found_however_it_is_read(tmp_path, count):
+    path, out = tmp_path / "a.npz", tmp_path / "a.safetensors"
+    store = tmp_path / "store"
+    np.savez(path, w=np.arange(count, dtype=np.float32), v=np.ones(3))
+    assert run("get", f"{path}:w[7:9]") == "[7.0 8.0]\n"
+    flip_in_the_middle(path, "w.npy")
+    with pytest.raises(zipfile.BadZipFile, match="Bad CRC-32"), np.load(
+        path
+    ) as found:
+        found["w"]
+    for words in (
+        ["get", f"{path}:w[7:9]"],
+        ["get", f"{path}:w"],
+        ["export", path, out],
+        ["-C", store, "import", path, "--step", 1],
+    ):
+        said = refused(*words)
+        assert "a.npz is damaged" in said and "CRC" in said, words
+        assert not out.exists()
+    assert not store.exists()
+    # What is whole in it is read.
+    assert run("get", f"{path}:v") == "[1.0 1.0 1.0]\n"
+
+
+def test_an_npz_that_numpy_did_not_pack(tmp_path):
+    """bzip2 and LZMA make less of an array than no memory may be taken for."""
+    path, value = tmp_path / "a.npz", np.zeros(10**6)
+    np.save(tmp_path / "w.npy", value)
+    for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        with zipfile.ZipFile(path, "w", method) as archive:
+            archive.write(tmp_path / "w.npy", "w.npy")
+        said = refused("ls", path)
+        assert "`w` is packed by another method" in said
+        assert "damaged" not in said
 
 
 # ---- Through Python ----
@@ -420,6 +478,19 @@ def test_what_python_lacks_is_named(tmp_path):
     assert "No module named 'torch'" in said
     assert "with torch and safetensors: install them for" in said
     assert not store.exists()
+
+
+def test_a_bit_of_a_torch_file_is_found_by_who_reads_it(tmp_path):
+    torch = pytest.importorskip("torch")
+    path = torch_checkpoint(torch, tmp_path / "step_5.pt")
+    flip_in_the_middle(path, "step_5/data/0")
+    for words in (
+        ["get", f"{path}:model/0.weight"],
+        ["export", path, tmp_path / "out.npz"],
+    ):
+        said = through_python(*words, code=2)
+        assert "step_5/data/0 are not those that were written" in said
+    assert not (tmp_path / "out.npz").exists()
 
 
 def test_a_torch_file_that_is_none(tmp_path):

@@ -130,6 +130,40 @@ def test_records_that_are_not_as_the_pickle_says(store, saved, what):
             _lending.find(saved)
 
 
+def test_a_bit_is_found_by_who_lends_the_tensor(saved):
+    """And by nobody else: to look at one does not read the others."""
+    flipped(saved)
+    lent, _ = _lending.find(saved)
+    by_name = {one.name: one for one in lent}
+    assert len(by_name) == 2
+    damaged = 0
+    for one in lent:
+        try:
+            one.read()
+        except ckptree.CorruptionError as error:
+            assert "g-1/data/1 are not those" in str(error)
+            assert str(saved) in str(error)
+            damaged += 1
+    assert damaged == 1
+
+
+def test_what_is_made_of_records_is_lent(tmp_path):
+    """Its memory is that of no record."""
+    eye = torch.eye(3)
+    state = {
+        "coo": eye.to_sparse(),
+        "q": torch.quantize_per_tensor(eye, 0.1, 0, torch.qint8),
+        "view": eye[1:, :2],
+        "empty": torch.zeros(0),
+    }
+    path = tmp_path / "m-1.pt"
+    torch.save(state, path)
+    lent, _ = _lending.find(path)
+    read = {one.name: one.read() for one in lent}
+    assert read["view"] == eye[1:, :2].contiguous().numpy().tobytes()
+    assert len(read["q/.int_repr"]) == 9 and read["empty"] == b""
+
+
 def test_a_file_that_was_written_without_crc(store, saved):
     torch.serialization.set_crc32_options(False)
     try:
@@ -138,6 +172,8 @@ def test_a_file_that_was_written_without_crc(store, saved):
         torch.serialization.set_crc32_options(True)
     assert import_checkpoint(store, saved) == [1]
     assert store[1].torch()["w"].tolist() == [7, 7, 7]
+    (one,) = _lending.find(saved)[0]
+    assert one.read() == store[1].torch()["w"].numpy().tobytes()
 
 
 def test_records_that_are_longer_are_read(store, saved):

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "base/status_macros.h"
 #include "tools/files/head.h"
 #include "tools/output/failure.h"
+#include "tools/output/interrupt.h"
 #include "tools/output/terminal.h"
 
 namespace ckptree::tools {
@@ -25,6 +27,7 @@ namespace {
 
 constexpr std::uint64_t kFirstEntryBytes = 4 << 10;
 constexpr std::uint64_t kMostEntryHeadBytes = 2 << 20;
+constexpr std::size_t kCheckedBytes = 1 << 20;  // At once.
 // Deflate makes nothing smaller than this.
 constexpr std::uint64_t kMostRatio = 1032;
 
@@ -82,8 +85,17 @@ class NpzFile final : public ArrayFile {
     }
     name.resize(name.size() - 4);
     // No memory is taken for what the archive only says of itself.
-    if (stat.comp_size > bytes_ ||
-        stat.size > stat.comp_size * kMostRatio + 1024) {
+    const bool vast = stat.size > stat.comp_size * kMostRatio + 1024;
+    if (vast && stat.comp_method != ZIP_CM_STORE &&
+        stat.comp_method != ZIP_CM_DEFLATE) {
+      return WithHint(
+          absl::FailedPreconditionError(absl::StrFormat(
+              "%s: `%s` is packed by another method than NumPy's, to less than "
+              "a %dth of it, and is not unpacked",
+              Escape(path()), Escape(name), kMostRatio)),
+          "load it by numpy.load(), and save it by numpy.savez_compressed()");
+    }
+    if (stat.comp_size > bytes_ || vast) {
       return Damaged(absl::StrFormat("`%s` says that it is impossibly large",
                                      Escape(name)));
     }
@@ -121,6 +133,7 @@ class NpzFile final : public ArrayFile {
       return Damaged(zip_strerror(archive_));
     }
     if (stat.comp_method == ZIP_CM_STORE && destination.size() < array.bytes) {
+      CKPTREE_RETURN_IF_ERROR(CheckOnce(array.part));
       return ReadEntry(array.part, array.offset + offset, destination);
     }
     // What is compressed is read once, and so is what is read whole: then the
@@ -134,6 +147,24 @@ class NpzFile final : public ArrayFile {
     }
     std::memcpy(destination.data(), held_bytes_.data() + array.offset + offset,
                 destination.size());
+    return absl::OkStatus();
+  }
+
+  // The archive has one checksum for an entry: of what is read in pieces, or
+  // not to its end, it is compared before.
+  absl::Status CheckOnce(std::uint64_t index) const {
+    if (checked_.contains(index)) return absl::OkStatus();
+    const Entry entry(zip_fopen_index(archive_, index, 0));
+    if (entry == nullptr) return Damaged(zip_strerror(archive_));
+    std::vector<std::byte> buffer(kCheckedBytes);
+    while (true) {
+      if (Interrupted()) return absl::CancelledError("interrupted");
+      const zip_int64_t got =
+          zip_fread(entry.get(), buffer.data(), buffer.size());
+      if (got < 0) return Damaged(zip_file_strerror(entry.get()));
+      if (got == 0) break;
+    }
+    checked_.insert(index);
     return absl::OkStatus();
   }
 
@@ -164,7 +195,8 @@ class NpzFile final : public ArrayFile {
   }
 
   zip_t* const archive_;
-  const std::uint64_t bytes_;  // Of the whole archive.
+  const std::uint64_t bytes_;                // Of the whole archive.
+  mutable std::set<std::uint64_t> checked_;  // By CheckOnce().
   mutable bool held_ = false;
   mutable std::size_t held_part_ = 0;
   mutable std::vector<std::byte> held_bytes_;

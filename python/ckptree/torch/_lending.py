@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
+import zlib
 from typing import Any, Callable, Literal
 
 import numpy as np
@@ -16,7 +17,13 @@ from ckptree.adapters.torch_dtypes import NAMES, array_of
 from ckptree.adapters.torch_parts import Part
 from ckptree.errors import InvalidArgumentError
 from ckptree.lending import Lent, named
-from ckptree.torch import _dcp_files, _found, _safetensors_files, _torch_files
+from ckptree.torch import (
+    _dcp_files,
+    _found,
+    _safetensors_files,
+    _torch_files,
+    _torch_records,
+)
 
 _ROOT = "state"
 
@@ -30,10 +37,37 @@ def find(path: pathlib.Path) -> tuple[list[Lent], int]:
     part = found.parts[0]
     if part.format == _found.DCP:
         return _of_dcp(part.path)
-    return _of_state(_torch_files.read(part.path))
+    return _of_state(_torch_files.read(part.path), _Compared(part.path))
 
 
-def _of_state(state: Any) -> tuple[list[Lent], int]:
+class _Compared:
+    """The tensors of a mapped file, each compared with what was written when it
+    is wanted: to look at one of them does not read all others."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._path = path
+        self._done: set[int] = set()  # Where their memory begins.
+        self._whole = False
+        with open(path, "rb") as file:
+            self._sums = _torch_records.sums_of(file)
+
+    def read(self, tensor: torch.Tensor) -> torch.Tensor:
+        """CorruptionError: its bytes are not those that were written."""
+        storage = tensor.untyped_storage()
+        begin, size = storage.data_ptr(), storage.nbytes()
+        if not self._sums or self._whole or size == 0 or begin in self._done:
+            return tensor
+        held = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
+        if zlib.crc32(held) not in self._sums.get(size, ()):
+            # Damaged; or made of what was read, as the parts of a quantized
+            # tensor are. All records say which of them it is.
+            _torch_files.read(self._path, whole=True)
+            self._whole = True
+        self._done.add(begin)
+        return tensor
+
+
+def _of_state(state: Any, compared: _Compared) -> tuple[list[Lent], int]:
     lent: list[Lent] = []
     others = 0
 
@@ -50,7 +84,8 @@ def _of_state(state: Any) -> tuple[list[Lent], int]:
                 )
             )
         elif _is_plain(value) and not value.is_meta:
-            lent.append(_lent(name, value, lambda: value))
+            read = functools.partial(compared.read, value)
+            lent.append(_lent(name, value, read))
         else:
             others += 1
         # Of a tensor in parts: with those that it has it is not made again.
