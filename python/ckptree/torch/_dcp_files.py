@@ -2,9 +2,8 @@
 """Folders of PyTorch's Distributed Checkpoint (DCP), as its FileSystemWriter
 writes them: read and written by one process.
 
-Their .metadata is a pickle. It is read as data: nothing is looked up but the
-classes that such a file is made of; and what it says of files, sizes and chunks
-is compared with what is there.
+Their .metadata is a pickle, read as data by _dcp_pickle; what it says of files,
+sizes and chunks is compared with what is there.
 """
 
 from __future__ import annotations
@@ -12,32 +11,34 @@ from __future__ import annotations
 import io
 import math
 import pathlib
-import pickle
 import re
 import warnings
 from typing import Any, BinaryIO, Iterable, Iterator
 
 import torch
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint import filesystem, metadata
+from torch.distributed.checkpoint import filesystem
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
+    ChunkStorageMetadata,
     Metadata,
     MetadataIndex,
     StorageMeta,
+    TensorProperties,
     TensorStorageMetadata,
 )
 from torch.distributed.checkpoint.planner import ReadItem
 
 from ckptree.adapters import torch_keys
+from ckptree.adapters.protocol import type_name
 from ckptree.errors import (
     CorruptionError,
     InvalidArgumentError,
     NoSpaceError,
     UnsupportedError,
 )
-from ckptree.torch import _torch_records
+from ckptree.torch import _dcp_pickle, _torch_records
 from ckptree.torch._safetensors_files import is_plain_name
 from ckptree.torch._torch_files import arrays_of_numpy, below, said_of
 
@@ -45,50 +46,6 @@ METADATA = ".metadata"
 _SUFFIX = ".distcp"
 # The name of the numbers of the parameters in a group of an optimizer.
 _PARAMETERS = re.compile(r"(^|\.)param_groups\.[0-9]+\.params$")
-
-_CLASSES: dict[tuple[str, str], Any] = {
-    (module.__name__, name): getattr(module, name)
-    for module, names in (
-        (
-            metadata,
-            "Metadata TensorStorageMetadata BytesStorageMetadata MetadataIndex "
-            "ChunkStorageMetadata TensorProperties StorageMeta "
-            "_MEM_FORMAT_ENCODING",
-        ),
-        (filesystem, "_StorageInfo"),
-    )
-    for name in names.split()
-}
-_CLASSES["torch", "Size"] = torch.Size
-_CLASSES["collections", "OrderedDict"] = dict
-
-
-def _layout(name: str) -> torch.layout:
-    if name != "torch.strided":
-        raise pickle.UnpicklingError(f"a tensor of the layout {name!r}")
-    return torch.strided
-
-
-class _Unpickler(pickle.Unpickler):
-    """Knows only what a .metadata is made of."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        known = _CLASSES.get((module, name))
-        if known is not None:
-            return known
-        if module == "torch":
-            dtype = getattr(torch, name, None)
-            if isinstance(dtype, torch.dtype):
-                return dtype
-        if (module, name) == ("torch.serialization", "_get_layout"):
-            return _layout
-        if module in ("pathlib", "pathlib._local") and name.endswith("Path"):
-            return pathlib.PurePosixPath
-        raise _Code(f"{module}.{name}")
-
-
-class _Code(Exception):
-    """A name that a pickle asks for."""
 
 
 class _Reader(dcp.FileSystemReader):  # type: ignore[misc]
@@ -286,20 +243,26 @@ def _metadata(folder: pathlib.Path) -> Metadata:
     path = folder / METADATA
     try:
         with open(path, "rb") as file:
-            found = _Unpickler(file).load()
+            found = _dcp_pickle.load(file)
     except FileNotFoundError:
         raise
-    except _Code as code:
+    except MemoryError as error:
+        raise NoSpaceError(
+            f"{path}: there is not enough memory to read it"
+        ) from error
+    except _dcp_pickle.Code as code:
         raise UnsupportedError(
             f"{path}: it asks for {code}, which is no part of a checkpoint: "
             "only data is read"
         ) from None
     except Exception as error:
-        raise CorruptionError(f"{path} is cut or damaged: {error}") from error
-    parts = (found.state_dict_metadata, found.storage_data) if isinstance(
-        found, Metadata
-    ) else (None,)
-    if not all(isinstance(part, dict) for part in parts):
+        raise CorruptionError(
+            f"{path} is cut or damaged: {str(error)[:200]}"
+        ) from error
+    if not isinstance(found, Metadata) or not all(
+        isinstance(getattr(found, part, None), dict)
+        for part in ("state_dict_metadata", "storage_data")
+    ):
         raise CorruptionError(f"{path} is damaged: it is no Metadata")
     # Of older versions of PyTorch.
     if getattr(found, "storage_meta", None) is None:
@@ -309,18 +272,40 @@ def _metadata(folder: pathlib.Path) -> Metadata:
 
 def _check(folder: pathlib.Path, found: Metadata) -> None:
     """CorruptionError, by name, where what the metadata says cannot be."""
+    try:
+        _check_all(folder, found)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        # A field is not there, or of another type.
+        raise CorruptionError(
+            f"{folder / METADATA} is damaged: {str(error)[:200]}"
+        ) from error
+
+
+def _shown(value: Any) -> str:
+    """In a message: a text as it is, of all else what it is. What is in it
+    could be of any length."""
+    if isinstance(value, str):
+        return repr(value[:200])
+    return f"a {type_name(value)}"
+
+
+def _check_all(folder: pathlib.Path, found: Metadata) -> None:
     path = folder / METADATA
     sizes: dict[str, int] = {}
     for index, info in found.storage_data.items():
         if not isinstance(index, MetadataIndex) or not isinstance(
             info, filesystem._StorageInfo
         ):
-            raise CorruptionError(f"{path} is damaged: {index!r}: {info!r}")
+            raise CorruptionError(
+                f"{path} is damaged: {_shown(index)}: {_shown(info)}"
+            )
+        if not isinstance(index.fqn, str):
+            raise CorruptionError(f"{path}: {_shown(index.fqn)} is no name")
         file = info.relative_path
         if not is_plain_name(file):
             raise CorruptionError(
-                f"{path}: {index.fqn} is said to be in {file!r}, which is no "
-                "file of this folder"
+                f"{path}: {index.fqn} is said to be in {_shown(file)}, which "
+                "is no file of this folder"
             )
         if file not in sizes:
             there = folder / file
@@ -335,14 +320,16 @@ def _check(folder: pathlib.Path, found: Metadata) -> None:
             )
     for name, about in found.state_dict_metadata.items():
         if not isinstance(name, str):
-            raise CorruptionError(f"{path}: {name!r} is no name")
+            raise CorruptionError(f"{path}: {_shown(name)} is no name")
         if isinstance(about, TensorStorageMetadata):
             _check_tensor(path, name, about)
             wanted = [MetadataIndex(name, c.offsets) for c in about.chunks]
         elif isinstance(about, BytesStorageMetadata):
             wanted = [MetadataIndex(name)]
         else:
-            raise CorruptionError(f"{path} is damaged: {name}: {about!r}")
+            raise CorruptionError(
+                f"{path} is damaged: {name}: {_shown(about)}"
+            )
         if any(index not in found.storage_data for index in wanted):
             raise CorruptionError(f"{path} does not say where {name} is")
         if isinstance(about, TensorStorageMetadata):
@@ -355,8 +342,14 @@ def _check_tensor(
     """The chunks lie in the tensor, side by side, and are all of it."""
     size = tuple(about.size)
     boxes = []
+    if type(about.properties) is not TensorProperties:
+        raise CorruptionError(f"{path} is damaged: {name} has no properties")
     fits = _counts(size) and isinstance(about.properties.dtype, torch.dtype)
     for chunk in about.chunks:
+        if type(chunk) is not ChunkStorageMetadata:
+            raise CorruptionError(
+                f"{path} is damaged: {name} has {_shown(chunk)} as a chunk"
+            )
         start, box = tuple(chunk.offsets), tuple(chunk.sizes)
         fits = fits and _counts(start + box)
         fits = fits and len(start) == len(box) == len(size)
@@ -364,7 +357,9 @@ def _check_tensor(
         if 0 not in box:
             boxes.append((start, box))
     if not fits:
-        raise CorruptionError(f"{path} is damaged: {name} is {about!r}")
+        raise CorruptionError(
+            f"{path} is damaged: the size of {name}, or of its chunks"
+        )
     covered = sum(math.prod(box) for _, box in boxes)
     if covered != math.prod(size) or _overlap(boxes):
         raise CorruptionError(
@@ -433,7 +428,7 @@ def _nested(
         if not place or isinstance(node, _Value) or place[-1] in node:
             raise CorruptionError(
                 f"{folder / METADATA}: {name} has no place of its own in the "
-                f"state: {places.get(name)!r}"
+                f"state: {_shown(places.get(name))}"
             )
         node[place[-1]] = _Value(value)
     made: dict[str, Any] = torch_keys.of_parameters(_made(root))
