@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -75,6 +76,23 @@ std::string HostOf(const httplib::Request& request, const Target& target) {
   return one ? host : "";
 }
 
+// The head of a request without its Range: the whole is an answer, too (RFC
+// 9110, 14.2). cpp-httplib would answer before the token is looked at, and make
+// a copy of the page for each of thousands of ranges.
+std::string WithoutRanges(std::string_view head) {
+  constexpr std::string_view kName = "range:";
+  std::string kept;
+  while (!head.empty()) {
+    const std::size_t line = std::min(head.find('\n'), head.size() - 1) + 1;
+    if (line < kName.size() ||
+        strncasecmp(head.data(), kName.data(), kName.size()) != 0) {
+      kept.append(head.substr(0, line));
+    }
+    head.remove_prefix(line);
+  }
+  return kept;
+}
+
 // What a request says, by cpp-httplib, and the answer as HTTP has it. Its own
 // sockets are not used: see socket_loop.h.
 class Parser : public httplib::Server {
@@ -92,9 +110,8 @@ class Parser : public httplib::Server {
                    .host = HostOf(request, target),
                    .authorization = request.get_header_value("Authorization"),
                    .token = request.get_param_value("token")});
-      // cpp-httplib cuts the answer to the ranges that are asked for.
-      response.status =
-          answer.status == 200 && !request.ranges.empty() ? 206 : answer.status;
+      response.status = answer.status;
+      response.set_header("Accept-Ranges", "none");
       for (const auto& [name, value] : answer.headers) {
         response.set_header(name, value);
       }
@@ -104,10 +121,16 @@ class Parser : public httplib::Server {
   }
 
   std::string Answer(const std::string& head) {
-    Exchange exchange(head);
+    const std::string whole = WithoutRanges(head);
+    Exchange exchange(whole);
     bool closed = false;
-    process_request(exchange, /*close_connection=*/true, closed, nullptr);
-    return exchange.TakeAnswer();
+    try {
+      process_request(exchange, /*close_connection=*/true, closed, nullptr);
+      return exchange.TakeAnswer();
+    } catch (const std::exception&) {  // No memory, mostly.
+      return "HTTP/1.1 500 Internal Server Error\r\nConnection: close\r\n"
+             "Content-Length: 0\r\n\r\n";
+    }
   }
 };
 
