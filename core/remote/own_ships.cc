@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -17,10 +18,12 @@
 #include "core/remote/local_note.h"
 #include "core/remote/remote_objects.h"
 #include "kv/database.h"
+#include "kv/journal_search.h"
 #include "kv/object_store.h"
 #include "schema/keys.h"
 #include "schema/remote_record.h"
 #include "schema/spaces.h"
+#include "schema/step_record.h"
 
 namespace ckptree::internal {
 namespace {
@@ -34,15 +37,37 @@ enum class Held {
   kUnsaid,  // Also an older copy may be as the ship left it.
 };
 
+// Keys and values of rows.
+using Rows = std::map<std::string, std::string, std::less<>>;
+
+// Whether one of these steps was here, and was removed or saved anew since:
+// that it is not here does not tell an older copy from one that went on.
+absl::StatusOr<bool> WasHere(const OwnRows& own, const Rows& steps) {
+  if (steps.empty()) return false;
+  for (const auto& [key, value] : steps) {
+    const absl::StatusOr<schema::StepRecord> step =
+        schema::DecodeStepRecord(value);
+    if (!step.ok()) continue;
+    // What waits to be collected has the row of its step.
+    CKPTREE_ASSIGN_OR_RETURN(
+        const std::optional<std::string> removed,
+        own.database.Get(schema::Space::kRecords,
+                         schema::RemovedKey(step->version)));
+    if (removed == value) return true;
+  }
+  return kv::JournalHasAnyOf(own.options, own.directory, steps);
+}
+
 // Whether the database is as `ship` left it. `later`: the keys of rows that
 // newer ones changed, to which those of this one are added.
-absl::StatusOr<Held> IsHeld(const kv::Database& database,
+absl::StatusOr<Held> IsHeld(const OwnRows& own,
                             const schema::RemoteCommit& ship,
                             std::set<std::string, std::less<>>* later) {
   bool gives = !ship.rows_objects.empty();
   bool has_step = false;
   bool holds_other = false;
   bool lacks_removal = false;
+  Rows other_steps;  // Not as it has them.
   std::set<std::string, std::less<>> uploaded;
   for (const schema::RemoteSegment& segment : ship.segments) {
     uploaded.insert(schema::SegmentKey(segment.segment));
@@ -60,7 +85,7 @@ absl::StatusOr<Held> IsHeld(const kv::Database& database,
       continue;
     }
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::string> here,
-                             database.Get(row.space, row.key));
+                             own.database.Get(row.space, row.key));
     if (!row.value.has_value()) {
       // Where it is not there it may never have come to who was copied before.
       lacks_removal = lacks_removal || here.has_value();
@@ -69,13 +94,18 @@ absl::StatusOr<Held> IsHeld(const kv::Database& database,
     gives = true;
     const bool is_step = schema::DecodeStepKey(row.key).has_value();
     has_step = has_step || is_step;
-    if (here != row.value) continue;
+    if (here != row.value) {
+      if (is_step) other_steps[row.key] = *row.value;
+      continue;
+    }
     // It has the time that the step was made at: no other is like it.
     if (is_step) return Held::kYes;
     // Of a tag or a fork: a commit changes them, so that who was copied before
     // has another value. Settings may be set to what they are.
     if (!schema::DecodeSettingsKey(row.key).has_value()) holds_other = true;
   }
+  CKPTREE_ASSIGN_OR_RETURN(const bool was_here, WasHere(own, other_steps));
+  if (was_here) return Held::kYes;
   if (gives) return holds_other && !has_step ? Held::kYes : Held::kNo;
   return lacks_removal ? Held::kNo : Held::kUnsaid;
 }
@@ -92,9 +122,9 @@ absl::StatusOr<NewestShip> ReadShip(kv::ObjectStore& store,
   return newest;
 }
 
-absl::StatusOr<bool> HoldsShip(const kv::Database& database,
-                               kv::ObjectStore& store, const std::string& uuid,
-                               NewestShip newest, const kv::Call& call) {
+absl::StatusOr<bool> HoldsShip(const OwnRows& own, kv::ObjectStore& store,
+                               const std::string& uuid, NewestShip newest,
+                               const kv::Call& call) {
   if (!newest.commit.has_value()) return false;
   const std::string local = newest.commit->local;
   std::set<std::string, std::less<>> later;
@@ -103,7 +133,7 @@ absl::StatusOr<bool> HoldsShip(const kv::Database& database,
     if (newest.commit->shape == schema::RemoteCommit::Shape::kShip) {
       if (newest.commit->local != local) return false;
       CKPTREE_ASSIGN_OR_RETURN(const Held held,
-                               IsHeld(database, *newest.commit, &later));
+                               IsHeld(own, *newest.commit, &later));
       if (held != Held::kUnsaid) return held == Held::kYes;
     }
     CKPTREE_ASSIGN_OR_RETURN(newest,

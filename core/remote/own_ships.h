@@ -15,6 +15,7 @@
 #include "core/remote/local_note.h"
 #include "kv/database.h"
 #include "kv/object_store.h"
+#include "kv/options.h"
 #include "schema/remote_record.h"
 
 namespace ckptree::internal {
@@ -46,14 +47,21 @@ absl::Status CheckNoneWereShipped(const LocalNote& note,
                                   const std::string& address,
                                   const std::string& directory);
 
-// Whether the database has a step that `newest` shipped, or where that is of no
-// step something else that it changed: whichever directory it was copied from,
-// it was copied after that. Where the ship gave rows no value but those that
-// newer ones changed (it uploaded segments again, or removed rows), no row that
-// it removed may be there, and the one before it says the rest.
-absl::StatusOr<bool> HoldsShip(const kv::Database& database,
-                               kv::ObjectStore& store, const std::string& uuid,
-                               NewestShip newest, const kv::Call& call);
+// What a directory has.
+struct OwnRows {
+  const kv::Database& database;
+  const kv::Options& options;
+  const std::string& directory;
+};
+// Whether the directory has a step that `newest` shipped, or had it, by its
+// journal, or where that is of no step something else that it changed:
+// whichever directory it was copied from, it was copied after that. Where the
+// ship gave rows no value but those that newer ones changed (it uploaded
+// segments again, or removed rows), no row that it removed may be there, and
+// the one before it says the rest.
+absl::StatusOr<bool> HoldsShip(const OwnRows& own, kv::ObjectStore& store,
+                               const std::string& uuid, NewestShip newest,
+                               const kv::Call& call);
 
 }  // namespace ckptree::internal
 

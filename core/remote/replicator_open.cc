@@ -322,7 +322,8 @@ absl::StatusOr<std::optional<std::uint64_t>> Replicator::PlaceOfMoved(
   if (!knows || !place.has_value()) return std::nullopt;
   // A copy of a store that was being written may have a newer note than rows.
   CKPTREE_ASSIGN_OR_RETURN(const bool holds,
-                           HoldsShip(*database_, *store_, uuid_, newest, call));
+                           HoldsShip({*database_, kv_options_, directory_},
+                                     *store_, uuid_, newest, call));
   return holds ? place : std::nullopt;
 }
 

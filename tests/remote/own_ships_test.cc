@@ -334,6 +334,75 @@ TEST_F(OwnShipsTest, ADirectoryThatWasMovedAfterAMendGoesOn) {
   ExpectWhole(store);
 }
 
+// The step that it shipped last was removed since, or saved anew, and nobody
+// knows there. What was copied before that step, with a newer note, is an older
+// copy, also where it removed a step of that number by itself.
+TEST_F(OwnShipsTest, ADirectoryThatRemovedWhatItShippedGoesOn) {
+  const auto overwrite = [](Store& store) {
+    StepBuilder builder = store.Begin(2, {.overwrite = true});
+    builder.PutInt("count", 7);
+    return builder.Commit().WaitCommitted(kLong);
+  };
+  const std::vector<std::function<absl::Status(Store&)>> changes = {
+      [](Store& store) { return store.Delete(2); },
+      [](Store& store) {
+        const absl::Status deleted = store.Delete(2);
+        return deleted.ok() ? store.Collect().status() : deleted;
+      },
+      overwrite};
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    SCOPED_TRACE(i);
+    const std::string name = absl::StrFormat("%d", i);
+    const std::string far = Disk("far" + name);
+    StoreOptions remote = RemoteOptions("file://" + far);
+    remote.take_over = true;  // It was not closed there.
+    StoreOptions impatient = remote;
+    impatient.remote_timeout = absl::ZeroDuration();
+    {
+      Store store = Store::Open(Disk(name), remote).value();
+      SaveStep(store, 1, kSmallSave);
+      ASSERT_TRUE(store.Close().ok());
+    }
+    fs::copy(Disk(name), Disk("torn" + name), fs::copy_options::recursive);
+    {
+      Store store = Store::Open(Disk(name), impatient).value();
+      SaveStep(store, 2, kSmallSave);
+      ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+      fs::rename(far, far + ".away");
+      SaveStep(store, 3, kSmallSave);
+      ASSERT_TRUE(changes[i](store).ok());
+      SaveStep(store, 4, kSmallSave);
+      EXPECT_TRUE(absl::IsDeadlineExceeded(store.Close()));
+    }
+    fs::rename(far + ".away", far);
+    fs::copy(Disk(name), Disk("moved" + name), fs::copy_options::recursive);
+    fs::copy(Disk(name) + "/remote", Disk("torn" + name) + "/remote",
+             fs::copy_options::overwrite_existing);
+    {
+      Store store = Store::Open(Disk("torn" + name), QuietOptions()).value();
+      for (const std::int64_t step : {2, 3}) {
+        SaveStep(store, step, kSmallSave);
+      }
+      ASSERT_TRUE(changes[i](store).ok());
+      SaveStep(store, 4, kSmallSave);
+      ASSERT_TRUE(store.Close().ok());
+    }
+    const absl::Status torn = Store::Open(Disk("torn" + name), remote).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(torn)) << torn;
+    {
+      absl::StatusOr<Store> moved = Store::Open(Disk("moved" + name), remote);
+      ASSERT_TRUE(moved.ok()) << moved.status();
+      ASSERT_TRUE(moved->Close().ok());
+    }
+    Store store = Store::Open(Disk("new" + name), remote).value();
+    for (const std::int64_t step : {1, 3, 4}) {
+      ExpectStep(store, step, kSmallSave);
+    }
+    EXPECT_EQ(StepsOf(store).size(), i == 2 ? 4u : 3u);
+    ExpectWhole(store);
+  }
+}
+
 TEST_F(OwnShipsTest, TheLogSaysThatItGoesOnElsewhereWhereItDoes) {
   std::vector<std::string> logged;
   const auto options = [&](const std::string& folder) {
