@@ -136,8 +136,8 @@ bool MayHaveArrived(int error) {
 // The folder of a store that is open may be that of a share. Where this is not
 // mounted any more, nothing is there, or another folder of this disk: what was
 // put there would be lost, and what is missing there is not gone. Another
-// folder is the share again where it has the object that was created last, or
-// for who created none one of the first that were found.
+// folder is the share again where it has the object that was created last, or,
+// where this process created none, one of the first that were found.
 //
 // Thread-safe.
 class SharedFolder {
