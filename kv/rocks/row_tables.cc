@@ -18,8 +18,10 @@
 #include "kv/rocks/rocksdb_options.h"
 #include "kv/rocks/segment_table.h"
 #include "kv/rocks/table_source.h"
+#include "kv/store_directory.h"
 #include "rocksdb/db.h"
 #include "rocksdb/env.h"
+#include "rocksdb/file_system.h"
 #include "rocksdb/options.h"
 #include "schema/spaces.h"
 
