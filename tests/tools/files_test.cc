@@ -263,6 +263,13 @@ TEST_F(FilesTest, LyingHeads) {
       "not that of an npy");
   npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2,",
       "not that of an npy");
+  npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2)}",
+      "not that of an npy");
+  for (const char* behind : {", 1}", " + 1", "}"}) {
+    npy(std::string("{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}") +
+            behind,
+        "not that of an npy");
+  }
   npy("{'descr': '<f4', 'fortran_order': False, "
       "'shape': (99999999999, 99999999999)}",
       "impossibly large");
@@ -423,6 +430,110 @@ TEST_F(FilesTest, AFileThatIsNotThereIsNoStep) {
     EXPECT_EQ(result.code, 3);
     EXPECT_THAT(result.err, HasSubstr("there is no"));
   }
+}
+
+std::string GgufText(const std::string& text) {
+  return LittleEndian(text.size()) + text;
+}
+
+// A .gguf file of metadata, and of `w`, float32[2], at `offset` behind what
+// fills the head to a multiple of `alignment`.
+std::string Gguf(const std::vector<std::string>& values,
+                 std::uint64_t offset = 0, std::size_t alignment = 32) {
+  std::string file = "GGUF" + LittleEndian(3, 4) + LittleEndian(1) +
+                     LittleEndian(values.size());
+  for (const std::string& value : values) file += value;
+  file += GgufText("w") + LittleEndian(1, 4) + LittleEndian(2) +
+          LittleEndian(0, 4) + LittleEndian(offset);
+  file.resize((file.size() + alignment - 1) / alignment * alignment);
+  return file + std::string(offset, '\0') + kEight;
+}
+
+TEST_F(FilesTest, ArraysOfGgufBeginWhereItsAlignmentSays) {
+  const auto alignment = [](int type, std::uint64_t value, int bytes) {
+    return GgufText("general.alignment") +
+           LittleEndian(static_cast<std::uint64_t>(type), 4) +
+           LittleEndian(value, bytes);
+  };
+  const std::string right =
+      Write("x.gguf", Gguf({alignment(4, 128, 4)}, 0, 128));
+  EXPECT_EQ(Run({"get", right + ":w"}).out, "[1.0 2.0]\n");
+  Refused(Write("x.gguf", Gguf({alignment(10, 128, 8)}, 0, 128)),
+          "its general.alignment is a value of type 10");
+  for (const std::uint64_t wrong : {0ull, 7ull, 48ull, 1ull << 21}) {
+    Refused(Write("x.gguf", Gguf({alignment(4, wrong, 4)}, 0, 48)),
+            absl::StrFormat("its general.alignment is %d", wrong));
+  }
+  Refused(Write("x.gguf", Gguf({}, 4)),
+          "its array `w` begins at 4, which is no multiple of its alignment");
+  Refused(Write("x.gguf", Gguf({alignment(4, 64, 4), alignment(4, 64, 4)})),
+          "its metadata has `general.alignment` twice");
+}
+
+TEST_F(FilesTest, WhatGgufSaysOfItselfIsImportedWhole) {
+  const std::string store = scratch_ / "store";
+  const std::string text(300, 't');
+  const std::string list = GgufText("tokens") + LittleEndian(9, 4) +
+                           LittleEndian(8, 4) + LittleEndian(3) +
+                           GgufText("a") + GgufText("\"\\\n") + GgufText("");
+  const std::string numbers = GgufText("numbers") + LittleEndian(9, 4) +
+                              LittleEndian(5, 4) + LittleEndian(2) +
+                              LittleEndian(7, 4) + LittleEndian(~0ull, 4);
+  const std::string path =
+      Write("x.gguf",
+            Gguf({GgufText("template") + LittleEndian(8, 4) + GgufText(text),
+                  list, numbers}));
+  ASSERT_EQ(Run({"-C", store, "import", path, "--step", "1"}).code, 0);
+  ASSERT_OK_AND_ASSIGN(Store opened, Store::Open(store, {.read_only = true}));
+  ASSERT_OK_AND_ASSIGN(Step step, opened.OpenStep(Latest()));
+  ASSERT_OK_AND_ASSIGN(const StepMetadata metadata, step.Metadata());
+  const auto said =
+      nlohmann::json::parse(metadata.custom)["imported"]["metadata"];
+  EXPECT_EQ(said["template"], text);
+  EXPECT_EQ(nlohmann::json::parse(said["tokens"].get<std::string>()),
+            (nlohmann::json{"a", "\"\\\n", ""}));
+  EXPECT_EQ(said["numbers"], "[7,-1]");
+  // People are shown the beginning.
+  EXPECT_THAT(Run({"show", path}).out,
+              HasSubstr(std::string(200, 't') + "...\n"));
+}
+
+TEST_F(FilesTest, MetadataThatAStepCannotHoldIsNamed) {
+  const std::string store = scratch_ / "store";
+  const auto skipped = [&](const std::string& path, const std::string& why) {
+    std::vector<std::string> words = {"-C", store,    "import",
+                                      path, "--step", "1"};
+    Result result = Run(words);
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.err, AllOf(HasSubstr(path), HasSubstr(why)));
+    EXPECT_FALSE(std::filesystem::exists(store));
+    words.emplace_back("--skip");
+    result = Run(words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("left out: metadata " + why));
+    std::filesystem::remove_all(store);
+  };
+  skipped(Write("x.gguf", Gguf({GgufText("name") + LittleEndian(8, 4) +
+                                GgufText("\xff\xfe")})),
+          "`name` is no UTF-8");
+  const std::string map =
+      R"({"__metadata__":{"short":"s","long":")" + std::string(9 << 20, 'l') +
+      R"("},"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  skipped(Write("x.safetensors", Safetensors(map, kEight)),
+          "`long`: with it they take");
+  const auto tensors = [this](const std::string& said, const char* text) {
+    Refused(
+        Write(
+            "x.safetensors",
+            Safetensors(
+                R"({"__metadata__":)" + said +
+                    R"(,"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+                kEight)),
+        text);
+  };
+  tensors("null", "its __metadata__ is no map");
+  tensors("[1]", "its __metadata__ is no map");
+  tensors(R"({"a":"1","b":"2","a":"3"})", "its metadata has `a` twice");
 }
 
 // What Python itself says of such files: python/tests/command_files_test.py.

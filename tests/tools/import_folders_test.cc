@@ -126,6 +126,46 @@ TEST_F(ImportFoldersTest, NoStepIsLeftOut) {
   Refused(runs_ + "/checkpoint-5");
 }
 
+// Of several files the one that failed, and what is saved.
+TEST_F(ImportFoldersTest, AFileThatFailsIsNamedAndWhatIsSavedBefore) {
+  MakeStore(scratch_ / "from");
+  const std::string damaged = scratch_ / "step_2.npz";
+  ASSERT_EQ(
+      Run({"-C", scratch_ / "from", "export", "100:params/w", damaged}).code,
+      0);
+  std::string bytes = ReadFile(damaged);
+  bytes[bytes.size() / 2] ^= 1;  // Of 12 KiB, which nobody reads before.
+  Write("step_2.npz", bytes);
+  for (const char* name : {"step_1.safetensors", "step_3.safetensors"}) {
+    Write(name, kOne);
+  }
+  Result result = Run({"-C", store_, "import", scratch_ / "step_1.safetensors",
+                       damaged, scratch_ / "step_3.safetensors"});
+  EXPECT_EQ(result.code, 2) << result.out;
+  EXPECT_THAT(result.err, AllOf(HasSubstr(damaged + " is damaged"),
+                                HasSubstr("; step 1 is saved\n")));
+  // And of those that Python reads. It saves one, by other means here.
+  Write("step_5.pt", "");
+  Write("step_6.pt", "");
+  ReplacePython(absl::StrFormat(R"(
+  import subprocess
+  if sys.argv[2].endswith("step_5.pt"):
+    subprocess.run(["%s", "-C", sys.argv[3], "-q", "import", "%s", "--step=5"],
+                   check=True, stdout=sys.stderr)
+    print('{"steps": [5]}')
+    return 0
+  print("it is cut", file=sys.stderr)
+  return 1
+)",
+                                CKPTREE_BINARY,
+                                scratch_ / "step_1.safetensors"));
+  result = Run(
+      {"-C", store_, "import", scratch_ / "step_5.pt", scratch_ / "step_6.pt"});
+  EXPECT_EQ(result.code, 2) << result.out;
+  EXPECT_THAT(result.err, HasSubstr(scratch_ / "step_6.pt" +
+                                    ": it is cut; step 5 is saved\n"));
+}
+
 TEST_F(ImportFoldersTest, WhatPythonReadsIsReadByIt) {
   // What it is called with comes back in its failure.
   ReplacePython("  sys.stderr.write(' '.join(sys.argv[1:3])); return 1\n");

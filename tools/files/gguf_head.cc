@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,7 +20,7 @@
 namespace ckptree::tools {
 namespace {
 
-constexpr std::size_t kMostShownBytes = 200;  // Of a value that is shown.
+constexpr std::uint64_t kMostAlignment = 1 << 20;
 
 // ggml_type: a name, and for what is not read how many bytes so many elements
 // take.
@@ -144,11 +146,25 @@ std::string GgufNumber(std::uint32_t type, std::string_view bytes) {
   }
 }
 
+// A text of a list, in quotes. Bytes that are no UTF-8 stay as they are.
+void AddQuoted(std::string_view text, std::string* list) {
+  *list += '"';
+  for (const char c : text) {
+    if (c == '"' || c == '\\') *list += '\\';
+    if (static_cast<unsigned char>(c) < 0x20) {
+      absl::StrAppendFormat(list, "\\u%04x", static_cast<unsigned char>(c));
+    } else {
+      *list += c;
+    }
+  }
+  *list += '"';
+}
+
+// The value as a text, whole; a list as that of JSON.
 absl::StatusOr<std::string> GgufValue(GgufCursor* cursor, std::uint32_t type) {
   if (type == kGgufText) {
     CKPTREE_ASSIGN_OR_RETURN(const std::string_view text, cursor->Text());
-    return std::string(text.substr(0, kMostShownBytes)) +
-           (text.size() > kMostShownBytes ? "..." : "");
+    return std::string(text);
   }
   if (type == kGgufList) {
     CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t of,
@@ -160,14 +176,19 @@ absl::StatusOr<std::string> GgufValue(GgufCursor* cursor, std::uint32_t type) {
     const auto size =
         static_cast<std::uint64_t>(of == kGgufText ? 8 : kGgufSizes[of]);
     CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t count, cursor->Count(size));
-    if (of == kGgufText) {
-      for (std::uint64_t i = 0; i < count; ++i) {
-        CKPTREE_RETURN_IF_ERROR(cursor->Text().status());
+    std::string list = "[";
+    for (std::uint64_t i = 0; i < count; ++i) {
+      if (i > 0) list += ",";
+      if (of == kGgufText) {
+        CKPTREE_ASSIGN_OR_RETURN(const std::string_view text, cursor->Text());
+        AddQuoted(text, &list);
+      } else {
+        CKPTREE_ASSIGN_OR_RETURN(const std::string_view bytes,
+                                 cursor->Take(size));
+        list += GgufNumber(of, bytes);
       }
-    } else {
-      CKPTREE_RETURN_IF_ERROR(cursor->Take(count * size).status());
     }
-    return absl::StrFormat("[%s]", CountText(count, "value", "values"));
+    return list + "]";
   }
   if (type > 12) {
     return absl::InvalidArgumentError(
@@ -177,6 +198,22 @@ absl::StatusOr<std::string> GgufValue(GgufCursor* cursor, std::uint32_t type) {
       const std::string_view bytes,
       cursor->Take(static_cast<std::uint64_t>(kGgufSizes[type])));
   return GgufNumber(type, bytes);
+}
+
+// What GGUF calls an alignment: where arrays begin.
+absl::StatusOr<std::uint64_t> GgufAlignment(std::uint32_t type,
+                                            const std::string& text) {
+  if (type != 4) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "its general.alignment is a value of type %d, and not of 4 (UINT32)",
+        type));
+  }
+  const std::uint64_t alignment = std::strtoul(text.c_str(), nullptr, 10);
+  if (!std::has_single_bit(alignment) || alignment > kMostAlignment) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("its general.alignment is %d", alignment));
+  }
+  return alignment;
 }
 
 absl::StatusOr<FileArray> GgufArray(GgufCursor* cursor) {
@@ -242,17 +279,18 @@ absl::StatusOr<FileHead> ParseGguf(std::string_view bytes,
   CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t values, cursor.Count(13));
   FileHead head;
   std::uint64_t alignment = 32;
+  std::set<std::string_view> keys;
   for (std::uint64_t i = 0; i < values; ++i) {
     CKPTREE_ASSIGN_OR_RETURN(const std::string_view key, cursor.Text());
     CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t type,
                              cursor.Number<std::uint32_t>());
     CKPTREE_ASSIGN_OR_RETURN(std::string text, GgufValue(&cursor, type));
-    if (key == "general.alignment" && type == 4) {
-      alignment = std::strtoul(text.c_str(), nullptr, 10);
-      if (alignment == 0 || alignment > 1 << 20) {
-        return absl::InvalidArgumentError(
-            absl::StrFormat("its alignment is %d", alignment));
-      }
+    if (!keys.insert(key).second) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("its metadata has `%s` twice", Escape(key)));
+    }
+    if (key == "general.alignment") {
+      CKPTREE_ASSIGN_OR_RETURN(alignment, GgufAlignment(type, text));
     }
     head.metadata.emplace_back(std::string(key), std::move(text));
   }
@@ -268,6 +306,12 @@ absl::StatusOr<FileHead> ParseGguf(std::string_view bytes,
       return absl::InvalidArgumentError(absl::StrFormat(
           "its array `%s` lies outside of the file, which may be cut",
           Escape(array.name)));
+    }
+    if (array.offset % alignment != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("its array `%s` begins at %d, which is no multiple "
+                          "of its alignment, %d",
+                          Escape(array.name), array.offset, alignment));
     }
     array.offset += data;
   }

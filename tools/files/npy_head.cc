@@ -53,6 +53,11 @@ class HeadText {
     text_.remove_prefix(end);
     return word;
   }
+  // True where there is nothing more, or a comment.
+  bool AtEnd() {
+    SkipBlanks();
+    return text_.empty() || text_[0] == '#';
+  }
   // To the bracket that closes the one that it begins with.
   std::optional<std::string> Bracketed() {
     SkipBlanks();
@@ -124,7 +129,8 @@ std::optional<Shape> NpyShape(HeadText* text) {
     }
     shape.push_back(dim);
     if (!text->Take(',')) {
-      if (!text->Take(')')) return std::nullopt;
+      // `(1)` is a number to Python, and no tuple.
+      if (!text->Take(')') || shape.size() == 1) return std::nullopt;
       break;
     }
   }
@@ -158,10 +164,13 @@ std::optional<NpyText> ParseNpyText(std::string_view bytes) {
     } else {
       return std::nullopt;
     }
-    if (!text.Take(',') && !text.Take('}')) return std::nullopt;
-    if (seen == 7) break;
+    const bool more = text.Take(',');
+    if (!more && !text.Take('}')) return std::nullopt;
+    if (seen != 7) continue;
+    if (more && !text.Take('}')) return std::nullopt;
+    break;
   }
-  if (seen != 7) return std::nullopt;
+  if (seen != 7 || !text.AtEnd()) return std::nullopt;
   return head;
 }
 

@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::uint64_t kMostJsonBytes = 100'000'000;  // The format's own.
 constexpr int kMostJsonDepth = 4;
+constexpr std::string_view kMetadata = "__metadata__";
 
 std::optional<DType> SafetensorsDType(std::string_view name) {
   for (const DType dtype : AllDTypes()) {
@@ -47,7 +48,12 @@ class HeadCheck final : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return Leave(); }
   bool key(string_t& name) override {
     // Of two of a name JSON would keep the last.
-    if (depth_ == 1 && !names_.insert(name).second) twice_ = name;
+    if (depth_ == 1) {
+      if (!names_.insert(name).second) twice_ = name;
+      in_metadata_ = name == kMetadata;
+    } else if (depth_ == 2 && in_metadata_) {
+      if (!keys_.insert(name).second) key_twice_ = name;
+    }
     return true;
   }
   bool parse_error(std::size_t, const std::string&,
@@ -56,6 +62,8 @@ class HeadCheck final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   const std::optional<std::string>& twice() const { return twice_; }
+  // Of the metadata.
+  const std::optional<std::string>& key_twice() const { return key_twice_; }
 
  private:
   bool Enter() { return ++depth_ <= kMostJsonDepth; }
@@ -65,8 +73,9 @@ class HeadCheck final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   int depth_ = 0;
-  std::set<std::string> names_;
-  std::optional<std::string> twice_;
+  bool in_metadata_ = false;
+  std::set<std::string> names_, keys_;
+  std::optional<std::string> twice_, key_twice_;
 };
 
 absl::Status Wrong(std::string_view name, std::string_view what) {
@@ -144,10 +153,18 @@ absl::StatusOr<FileHead> ParseSafetensors(std::string_view bytes,
   if (check.twice()) {
     return Wrong(check.twice()->substr(0, 60), "is there twice");
   }
+  if (check.key_twice()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("its metadata has `%s` twice",
+                        Escape(check.key_twice()->substr(0, 60))));
+  }
   FileHead head;
   const std::uint64_t data_bytes = file_bytes - 8 - length;
   for (const auto& [name, entry] : json.items()) {
-    if (name == "__metadata__") {
+    if (name == kMetadata) {
+      if (!entry.is_object()) {
+        return absl::InvalidArgumentError("its __metadata__ is no map");
+      }
       for (const auto& [key, value] : entry.items()) {
         head.metadata.emplace_back(key, value.is_string()
                                             ? value.get<std::string>()

@@ -36,7 +36,7 @@ constexpr FlagSpec kImportFlags[] = {
     {"branch", 'b', "NAME", "save to this fork"},
     {"under", 0, "KEY", "put the arrays there: params"},
     {"new", 0, "", "leave out steps that are there"},
-    {"skip", 0, "", "leave out arrays of types that are not read"},
+    {"skip", 0, "", "leave out arrays and metadata that cannot be saved"},
     {"wait", 0, "SECONDS", "wait for a trainer that has the store"},
 };
 

@@ -31,6 +31,8 @@
 namespace ckptree::tools {
 namespace {
 
+constexpr std::size_t kMostShownBytes = 200;  // Of what a file says of itself.
+
 bool Readable(const FileArray& array) {
   return array.leaf.dtype != DType::kNone;
 }
@@ -270,7 +272,10 @@ absl::StatusOr<int> ShowFile(Session& session, const FileWord& word) {
     }
     for (const auto& [key, value] : word.file->metadata()) {
       document["metadata"][key] = value;
-      lines.emplace_back(key, value);
+      // The list of tokens of a GGUF file has hundreds of thousands.
+      lines.emplace_back(key, value.size() <= kMostShownBytes
+                                  ? value
+                                  : value.substr(0, kMostShownBytes) + "...");
     }
   }
   if (session.arguments().Has("json") ||

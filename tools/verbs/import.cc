@@ -27,6 +27,7 @@
 #include "tools/output/interrupt.h"
 #include "tools/output/progress_line.h"
 #include "tools/output/quantity.h"
+#include "tools/verbs/import_metadata.h"
 #include "tools/verbs/import_python.h"
 #include "tools/verbs/import_steps.h"
 
@@ -223,33 +224,6 @@ absl::Status CheckNoneIsThere(const Store& store, const std::string& branch,
           : "nothing was saved; --new leaves out steps that are there");
 }
 
-// Of the rows of `table` those that were saved; empty: none was.
-std::string SavedText(const Table& table, const std::string& branch) {
-  constexpr std::size_t kMostNamed = 8;
-  std::vector<std::string> saved;
-  for (const std::vector<Cell>& row : table.rows) {
-    if (row[1].value != "saved") continue;
-    saved.push_back(StepText(branch, row[0].value.get<std::int64_t>()));
-  }
-  if (saved.empty()) return "";
-  if (saved.size() == 1) return absl::StrFormat("step %s is saved", saved[0]);
-  if (saved.size() > kMostNamed) {
-    return absl::StrFormat("%d steps are saved", saved.size());
-  }
-  return absl::StrFormat("steps %s are saved", absl::StrJoin(saved, ", "));
-}
-
-std::string MetadataJson(const ArrayFile& file) {
-  Json said = Json::object();
-  for (const auto& [key, value] : file.metadata()) said[key] = value;
-  return JsonText(
-      {{"imported",
-        {{"format", file.format()},
-         {"file", std::filesystem::path(file.path()).filename().string()},
-         {"metadata", std::move(said)}}}},
-      false);
-}
-
 absl::StatusOr<int> Import(Session& session) {
   if (const Foreign kind = ForeignAmong(session); kind != Foreign::kNone) {
     return ImportByPython(session, kind);
@@ -274,6 +248,7 @@ absl::StatusOr<int> Import(Session& session) {
           absl::StrFormat("%s has no arrays", Escape(checkpoint.path)));
     }
     CKPTREE_RETURN_IF_ERROR(CheckArrays(*file, under, arguments.Has("skip")));
+    CKPTREE_RETURN_IF_ERROR(MetadataOf(*file, arguments.Has("skip")).status());
     for (const FileArray& array : file->arrays()) {
       if (array.leaf.dtype != DType::kNone) total += array.bytes;
     }
@@ -318,22 +293,32 @@ absl::StatusOr<int> Import(Session& session) {
         table.rows.push_back(std::move(row));
         continue;
       }
+      const auto failed = [&](const absl::Status& why) {
+        return ImportFailed(why, checkpoints[i].path,
+                            SavedText(table, saving.branch));
+      };
       StepBuilder builder = store->Begin(checkpoints[i].step, saving);
-      CKPTREE_RETURN_IF_ERROR(builder.status());
+      if (!builder.status().ok()) return failed(builder.status());
       FilePutter putter(*files[i], under);
-      CKPTREE_RETURN_IF_ERROR(putter.Put(&builder, [&](std::uint64_t bytes) {
+      const absl::Status put = putter.Put(&builder, [&](std::uint64_t bytes) {
         progress.Update(done += bytes, total);
-      }));
-      builder.SetCustomMetadata(MetadataJson(*files[i]));
+      });
+      if (!put.ok()) return failed(put);
+      CKPTREE_ASSIGN_OR_RETURN(ImportedMetadata metadata,
+                               MetadataOf(*files[i], arguments.Has("skip")));
+      builder.SetCustomMetadata(std::move(metadata.json));
       SaveHandle save = std::move(builder).Commit();
       absl::Status status;
       do {
         status = save.WaitCommitted(absl::Milliseconds(100));
         if (Interrupted()) save.Cancel();
       } while (absl::IsDeadlineExceeded(status));
-      CKPTREE_RETURN_IF_ERROR(status);
+      if (!status.ok()) return failed(status);
       for (const std::string& skipped : putter.skipped()) {
         session.Note("left out: " + Escape(skipped));
+      }
+      for (const std::string& left_out : metadata.left_out) {
+        session.Note("left out: metadata " + left_out);
       }
       CKPTREE_ASSIGN_OR_RETURN(const StepInfo info, store->Resolve(selector));
       row.insert(row.end(), {TextCell("saved"), CountCell(putter.arrays()),

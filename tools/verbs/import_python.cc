@@ -144,9 +144,12 @@ absl::StatusOr<int> ImportByPython(Session& session, Foreign kind) {
         PythonProgram::Start(
             kind == Foreign::kTorch ? "ckptree.torch" : "ckptree.orbax", word,
             WordsOf(session, kind, source, store)));
-    CKPTREE_ASSIGN_OR_RETURN(const std::string said, program->Finish());
+    const absl::StatusOr<std::string> said = program->Finish();
+    if (!said.ok()) {
+      return ImportFailed(said.status(), word, SavedText(table, ""));
+    }
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::int64_t> steps,
-                             StepsSaid(said));
+                             StepsSaid(*said));
     if (fs::exists(fs::path(word) / kCodeFile)) {
       session.Note(absl::StrFormat("left out: %s, which is code", kCodeFile));
     }

@@ -148,4 +148,34 @@ void NewStore::RemoveIfEmpty(Session& session) const {
   }
 }
 
+std::string SavedText(const Table& table, const std::string& branch) {
+  constexpr std::size_t kMostNamed = 8;
+  std::vector<std::string> saved;
+  for (const std::vector<Cell>& row : table.rows) {
+    if (row[1].value != "saved") continue;
+    saved.push_back(StepText(branch, row[0].value.get<std::int64_t>()));
+  }
+  if (saved.empty()) return "";
+  if (saved.size() == 1) return absl::StrFormat("step %s is saved", saved[0]);
+  if (saved.size() > kMostNamed) {
+    return absl::StrFormat("%d steps are saved", saved.size());
+  }
+  return absl::StrFormat("steps %s are saved", absl::StrJoin(saved, ", "));
+}
+
+absl::Status ImportFailed(const absl::Status& status, const std::string& path,
+                          const std::string& saved) {
+  std::string message(status.message());
+  if (message.find(Escape(path)) == message.npos) {
+    message = absl::StrFormat("%s: %s", Escape(path), message);
+  }
+  if (!saved.empty()) message += "; " + saved;
+  absl::Status told(status.code(), message);
+  status.ForEachPayload(
+      [&told](absl::string_view url, const absl::Cord& payload) {
+        told.SetPayload(url, payload);
+      });
+  return told;
+}
+
 }  // namespace ckptree::tools

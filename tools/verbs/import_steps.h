@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "tools/files/open_file.h"
 #include "tools/line/session.h"
+#include "tools/output/table.h"
 
 namespace ckptree::tools {
 
@@ -42,6 +43,14 @@ class NewStore {
   std::string directory_;  // Empty where something is there already.
   bool had_folder_ = false;
 };
+
+// Of the rows of an import those that were saved: "step 7 is saved"; empty:
+// none was.
+std::string SavedText(const Table& table, const std::string& branch);
+
+// `status` of the import of `path`, by name, with what was saved before it.
+absl::Status ImportFailed(const absl::Status& status, const std::string& path,
+                          const std::string& saved);
 
 }  // namespace ckptree::tools
 
