@@ -11,6 +11,7 @@ import zipfile
 
 import ckptree
 import pytest
+from program import run
 
 torch = pytest.importorskip(
     "torch", reason="PyTorch could not be installed: see requirements_torch.txt"
@@ -561,3 +562,36 @@ def test_a_raw_export_is_told_as_such(store, tmp_path):
     (raw / "index.json").write_text('{"schema": "mine"}')
     torch.save({"w": torch.ones(2)}, raw / "w.bin")
     assert import_checkpoint(store, raw) == [1]
+
+
+def test_a_state_of_a_trainer_that_is_nested_without_end(tmp_path, capsys):
+    from ckptree.torch import __main__ as program
+
+    folder = tmp_path / "checkpoint-1"
+    folder.mkdir()
+    torch.save({"w": torch.ones(1)}, folder / "optimizer.pt")
+    (folder / "trainer_state.json").write_text("[" * 200_000)
+    store = tmp_path / "store"
+    assert program.main(["import", str(folder), str(store)]) == 1
+    said = capsys.readouterr().err
+    assert f"{folder / 'trainer_state.json'} is no JSON" in said
+    assert not store.exists()
+
+
+@pytest.mark.parametrize("format", ["torch", "dcp"])
+def test_what_pytorch_cannot_write_to_its_end_is_named(tmp_path, format):
+    """A limit stands for a full disk: a write ends before its end."""
+    with ckptree.Store(tmp_path / "store") as store:
+        store.save(1, {"w": torch.arange(1 << 20)}).result()
+    done = run(
+        "import resource, sys\n"
+        "from ckptree.torch import __main__ as program\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
+        "sys.exit(program.main(sys.argv[1:]))\n",
+        *("export", tmp_path / "store", tmp_path / "out.pt"),
+        *("--format", format),
+    )
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert f"{tmp_path / 'out.pt'} cannot be written to its end" in last
+    assert not (tmp_path / "out.pt").exists()

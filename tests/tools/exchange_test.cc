@@ -99,6 +99,19 @@ TEST_F(ExchangeTest, AnExportThatCannotDoWhatIsAskedWritesNothing) {
             0);
 }
 
+TEST_F(ExchangeTest, WhatCannotBeWrittenIsNamed) {
+  MakeStore(scratch_ / "store");
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"export", "500:params/w", "/dev/full",
+                                 "--format", "safetensors", "--force"},
+        {"get", "500:params/w", "-o", "raw", "--out", "/dev/full"},
+        {"get", "500:params/**", "-o", "json", "--out", "/dev/full"}}) {
+    const Result result = In("store", words);
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.err, HasSubstr("/dev/full cannot be written: No space"));
+  }
+}
+
 TEST_F(ExchangeTest, OnlyChosenLeavesAreSaidToBeLeftOut) {
   MakeStore(scratch_ / "store");
   const auto said = [&](std::vector<std::string> keys) {

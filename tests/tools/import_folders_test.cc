@@ -278,6 +278,43 @@ TEST_F(EndedImportTest, ByAKill) {
   EXPECT_EQ(Finish(running).code, 128 + SIGKILL);
 }
 
+// A terminal that is closed, in the middle of a file.
+TEST_F(ImportFoldersTest, AHangupLeavesNoHalfOfAFile) {
+  for (const char* name : {"pipe", "go"}) {
+    ASSERT_EQ(mkfifo((scratch_ / name).c_str(), 0600), 0);
+  }
+  ReplacePython(absl::StrFormat(
+      R"(
+  print('{"arrays": [{"name": "w", "dtype": "uint8", "shape": [1]}]}')
+  sys.stdout.flush()
+  sys.stdin.readline()
+  open('%s', 'w').close()
+  open('%s').close()
+  os.write(1, bytes(9))
+)",
+      scratch_ / "pipe", scratch_ / "go"));
+  Write("model-1.pt", "");
+  fs::create_directory(runs_);
+  const auto half = [this] {
+    std::size_t found = 0;
+    for (const auto& entry : fs::directory_iterator(runs_)) {
+      found += entry.path().string().ends_with(".ckptree.tmp") ? 1u : 0u;
+    }
+    return found;
+  };
+  const Running running =
+      Start({"export", scratch_ / "model-1.pt", runs_ + "/a.safetensors"});
+  close(open((scratch_ / "pipe").c_str(), O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(half(), 1u);
+  kill(running.pid, SIGHUP);
+  // What it waits for comes, or it is gone.
+  const int go = open((scratch_ / "go").c_str(), O_RDWR | O_CLOEXEC);
+  EXPECT_EQ(Finish(running).code, 128 + SIGHUP);
+  close(go);
+  EXPECT_EQ(half(), 0u);
+  EXPECT_TRUE(fs::is_empty(runs_));
+}
+
 // Which of them is meant cannot be told: none is taken in silence.
 TEST_F(ImportFoldersTest, AFolderWithSeveralCheckpointsIsRefused) {
   const std::string index =

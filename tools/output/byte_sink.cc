@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "tools/output/failure.h"
+#include "tools/output/terminal.h"
 
 namespace ckptree::tools {
 namespace {
@@ -73,7 +74,8 @@ bool ByteSink::WaitWhileRead(int milliseconds) {
 absl::Status ByteSink::Flush() {
   Drain();
   if (error_ == 0) return absl::OkStatus();
-  return FileError(error_, "the output cannot be written");
+  return FileError(error_, (name_.empty() ? "the output" : Escape(name_)) +
+                               " cannot be written");
 }
 
 }  // namespace ckptree::tools

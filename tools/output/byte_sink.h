@@ -21,7 +21,9 @@ namespace ckptree::tools {
 // what is written after it is dropped. Confined to one thread.
 class ByteSink {
  public:
-  explicit ByteSink(int descriptor) : descriptor_(descriptor) {}
+  // `name`: what errors call it; empty: the output.
+  explicit ByteSink(int descriptor, std::string name = "")
+      : descriptor_(descriptor), name_(std::move(name)) {}
   ByteSink(const ByteSink&) = delete;
   ByteSink& operator=(const ByteSink&) = delete;
 
@@ -52,6 +54,7 @@ class ByteSink {
   void Choose();
 
   int descriptor_;
+  std::string name_;
   std::function<int(std::string_view)> choose_;
   int error_ = 0;
   std::string buffer_;

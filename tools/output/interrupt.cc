@@ -43,6 +43,12 @@ void HandleSignals() {
   sigemptyset(&action.sa_mask);
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
+  // A terminal that is closed, unless nohup says that it does not matter.
+  struct sigaction there {};
+  if (::sigaction(SIGHUP, nullptr, &there) == 0 &&
+      there.sa_handler != SIG_IGN) {
+    ::sigaction(SIGHUP, &action, nullptr);
+  }
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &action, nullptr);
   // Beyond the limit of a file a write fails, as on a full disk.

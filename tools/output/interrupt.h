@@ -9,15 +9,16 @@
 
 namespace ckptree::tools {
 
-// SIGINT and SIGTERM end the process with 130 (143) at once, or, while an
-// Interruptible lives, the first of them only makes Interrupted() true. SIGPIPE
-// is ignored: writes report it.
+// SIGINT, SIGTERM and SIGHUP end the process with 130 (143, 129) at once, or,
+// while an Interruptible lives, the first of them only makes Interrupted()
+// true. SIGPIPE is ignored: writes report it. So is SIGHUP where it was, by
+// nohup.
 void HandleSignals();
 
 // From the first Ctrl-C on.
 bool Interrupted();
 
-// 130 or 143, by the first signal. REQUIRES: Interrupted().
+// 130, 143 or 129, by the first signal. REQUIRES: Interrupted().
 int ExitCodeOfInterrupt();
 
 // Work that asks Interrupted() now and then. One at a time.

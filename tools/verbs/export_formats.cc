@@ -58,7 +58,7 @@ absl::Status WriteSafetensors(
     const std::vector<std::pair<std::string, std::string>>& metadata,
     const OnBytes& on_bytes, Others others) {
   CKPTREE_ASSIGN_OR_RETURN(NewFile created, NewFile::Create(path));
-  ByteSink sink(created.descriptor());
+  ByteSink sink(created.descriptor(), path);
   std::vector<SafetensorsEntry> entries;
   for (const ExportArray& array : arrays) {
     entries.push_back(
@@ -115,7 +115,7 @@ absl::Status WriteNpzOf(const std::string& path,
 
 absl::Status WriteText(const std::string& path, const std::string& text) {
   CKPTREE_ASSIGN_OR_RETURN(NewFile created, NewFile::Create(path));
-  ByteSink sink(created.descriptor());
+  ByteSink sink(created.descriptor(), path);
   sink.Write(text);
   CKPTREE_RETURN_IF_ERROR(sink.Flush());
   return created.Commit();
@@ -133,7 +133,7 @@ absl::Status WriteFolder(
   for (const ExportArray& array : arrays) {
     const std::string file = array.name + (npy ? ".npy" : ".bin");
     CKPTREE_ASSIGN_OR_RETURN(NewFile created, NewFile::Create(folder / file));
-    ByteSink sink(created.descriptor());
+    ByteSink sink(created.descriptor(), path + "/" + file);
     if (npy) sink.Write(NpyHeader(array.leaf.dtype, array.leaf.shape));
     CKPTREE_RETURN_IF_ERROR(WriteAll(array, &sink, on_bytes));
     CKPTREE_RETURN_IF_ERROR(sink.Flush());

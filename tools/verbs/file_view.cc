@@ -347,7 +347,7 @@ absl::StatusOr<int> GetFromFile(Session& session, const FileWord& word) {
   }
   RemoveAbandonedBeside(path);
   CKPTREE_ASSIGN_OR_RETURN(NewFile created, NewFile::Create(path));
-  ByteSink sink(created.descriptor());
+  ByteSink sink(created.descriptor(), path);
   absl::Status status = write(&sink);
   if (sink.failed() || status.ok()) status = sink.Flush();
   if (status.ok()) status = created.Commit();

@@ -330,7 +330,7 @@ absl::StatusOr<int> RunGet(Session& session) {
   RemoveAbandonedBeside(output.file);
   absl::StatusOr<NewFile> created = NewFile::Create(output.file);
   if (!created.ok()) return created.status();
-  ByteSink sink(created->descriptor());
+  ByteSink sink(created->descriptor(), output.file);
   absl::Status status = Getter(session, *step, *target, output, &sink).Run();
   if (sink.failed() || status.ok()) status = sink.Flush();
   if (status.ok()) status = created->Commit();

@@ -28,7 +28,7 @@ constexpr std::string_view kExitCodes =
     "4    another process has the store, and nothing was changed\n"
     "5    damaged data of a store, met by any command but these\n"
     "6    a trainer was asked, and did not say whether it was done\n"
-    "130  interrupted (143: by SIGTERM)\n";
+    "130  interrupted (143: by SIGTERM, 129: by SIGHUP)\n";
 
 // Each has its file in tools/schemas; a test compares.
 constexpr std::pair<std::string_view, std::string_view> kDocuments[] = {

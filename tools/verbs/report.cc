@@ -97,7 +97,7 @@ absl::StatusOr<int> RunReport(Session& session) {
   RemoveAbandonedBeside(path);
   absl::StatusOr<NewFile> file = NewFile::Create(path);
   if (!file.ok()) return file.status();
-  ByteSink sink(file->descriptor());
+  ByteSink sink(file->descriptor(), path);
   sink.Write(*page);
   if (absl::Status status = sink.Flush(); !status.ok()) return status;
   if (absl::Status status = file->Commit(); !status.ok()) return status;

@@ -165,6 +165,8 @@ def main(arguments: list[str] | None = None) -> int:
         TypeError,  # A value that is no leaf of a step, by its path.
         NotImplementedError,
         ImportError,
+        RecursionError,  # Lists in lists in lists, in a file or in a state.
+        MemoryError,
     ) as error:
         said = _said(given, error)
         print(f"python -m ckptree.torch: {said}", file=sys.stderr)
@@ -176,6 +178,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _said(given: argparse.Namespace, error: Exception) -> str:
     """With options in place of the arguments of a call."""
     said = str(error)
+    if isinstance(error, MemoryError):
+        return f"{given.source}: there is not enough memory for it"
+    if isinstance(error, RecursionError):
+        return f"{given.source}: it is nested too deep: {said}"
     if given.verb == "export":
         for call, option in _OPTIONS.items():
             said = said.replace(call, option)

@@ -162,7 +162,10 @@ def export_checkpoint(
         if chosen != _found.SAFETENSORS:
             state = part.state(meter)
             if chosen == _found.TORCH:
-                with _beside.whole_file(target, overwrite) as new:
+                with (
+                    _torch_files.writing(str(target)),
+                    _beside.whole_file(target, overwrite) as new,
+                ):
                     _torch_files.write(state, new, name=item)
                 return target
             if not isinstance(state, dict):
@@ -171,7 +174,10 @@ def export_checkpoint(
                     f"{type(state).__name__}"
                 )
             may_go = _dcp_files.is_ours
-            with _beside.whole_folder(target, overwrite, may_go) as new:
+            with (
+                _torch_files.writing(str(target)),
+                _beside.whole_folder(target, overwrite, may_go) as new,
+            ):
                 _dcp_files.write(state, new, name=item)
             return target
         tensors = part.tensors()

@@ -253,7 +253,7 @@ def _read_part(part: Part) -> tuple[Any, dict[str, Any]]:
     if part.format == _found.JSON:
         try:
             return json.loads(part.path.read_text(encoding="utf-8")), {}
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CorruptionError(f"{part.path} is no JSON: {error}") from error
     if part.path.name.endswith(_safetensors_files.INDEX):
         return _safetensors_files.read_sharded(part.path)

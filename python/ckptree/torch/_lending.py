@@ -166,7 +166,9 @@ def write(arrays: pathlib.Path, path: pathlib.Path, format: str) -> None:
     state, _ = _safetensors_files.read(arrays)
     # Of each its own memory: a tensor is written with all that it lies in.
     state = {name: tensor.clone() for name, tensor in state.items()}
-    if format == _found.DCP:
-        _dcp_files.write(state, path, name="")
-    else:
-        _torch_files.write(state, path, name="")
+    # It is named by the command: `path` is beside what it gets to be.
+    with _torch_files.writing(""):
+        if format == _found.DCP:
+            _dcp_files.write(state, path, name="")
+        else:
+            _torch_files.write(state, path, name="")

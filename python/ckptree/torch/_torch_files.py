@@ -222,6 +222,21 @@ def _globals_of(file: Any) -> Iterator[str]:
             words.append(str(argument))
 
 
+@contextlib.contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Where PyTorch writes a file: it says in which line of its own it stopped,
+    and not why. `what`: the name of what is written, or ""."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "inline_container" not in str(error):
+            raise
+        raise NoSpaceError(
+            f"{what or 'the file'} cannot be written to its end: the disk is "
+            "full, or a limit is less than it takes"
+        ) from error
+
+
 def write(state: Any, path: pathlib.Path, *, name: str) -> None:
     """A file that torch.load(weights_only=True) reads. InvalidArgumentError
     names what it would not read."""
