@@ -44,7 +44,8 @@ std::string InstallHint(std::string_view module) {
 }
 
 // Before any import of a file: the folder we are in is an empty entry, and a
-// ctypes.py that came with a checkpoint would be run. `sys` is in no file.
+// module that came with a checkpoint, called as one of Python's own, would be
+// run. `sys` is in no file.
 constexpr std::string_view kNoCurrentFolder =
     "import sys; sys.path = [p for p in sys.path if p]\n";
 

@@ -3,8 +3,8 @@
 
 Python's own unpickler sets attributes of whatever a pickle names, also of
 classes, and takes memory for numbers that only the pickle says. So it is gone
-through here: what is made are containers, numbers, texts, and objects of the few
-classes that such a file has, with their own fields.
+through here: what is made are containers, numbers, texts, and objects of the
+few classes that such a file has, with their own fields.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def find(path: pathlib.Path) -> tuple[list[Lent], int]:
 
 class _Compared:
     """The tensors of a mapped file, each compared with what was written when it
-    is wanted: to look at one of them does not read all others."""
+    is asked for: to look at one of them does not read all others."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
