@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
-#include "ckptree/selector.h"
+#include "ckptree/store.h"
 
 namespace ckptree::internal {
 
