@@ -421,7 +421,7 @@ TEST_F(FindTest, LeavesWithoutStatisticsAreSaidToBeLeftOut) {
     ASSERT_OK_AND_ASSIGN(Store store,
                          Store::Open(own, {.create_if_missing = true,
                                            .statistics = statistics}));
-    // The second store has what the first left unknown, and one that is known.
+    // The second session looks at what the first left unknown, and at one more.
     for (const std::int64_t step : {statistics ? 3 : 1, statistics ? 4 : 2}) {
       StepBuilder builder = store.Begin(step);
       for (const char* name : {"a", "b", statistics ? "c" : "b2"}) {
@@ -443,12 +443,11 @@ TEST_F(FindTest, LeavesWithoutStatisticsAreSaidToBeLeftOut) {
   EXPECT_THAT(result.err, HasSubstr("3 leaves have no statistics in 2 steps: "
                                     "saved with statistics off"));
   result = find("prev.l2>l2", "3..4");
-  EXPECT_THAT(result.err, HasSubstr("2 leaves have no statistics in 2 steps"));
+  EXPECT_THAT(result.err, HasSubstr("nothing found in 2 steps"));
   result = find("nan>0", "..");
   EXPECT_EQ(result.code, 0);
-  EXPECT_THAT(result.out, HasSubstr("c "));
-  EXPECT_THAT(result.err,
-              HasSubstr("up to 3 leaves have no statistics in 4 steps"));
+  EXPECT_THAT(result.out, ::testing::AllOf(HasSubstr("a "), HasSubstr("c ")));
+  EXPECT_THAT(result.err, HasSubstr("3 leaves have no statistics in 2 steps"));
   // What needs none is found of all.
   EXPECT_THAT(find("bytes>0", "..").err, Not(HasSubstr("statistics")));
   // Where all have them nothing is said.
@@ -458,7 +457,7 @@ TEST_F(FindTest, LeavesWithoutStatisticsAreSaidToBeLeftOut) {
               HasSubstr("NaN and Inf in 3 leaves: saved with statistics off"));
   result = Run({"-C", own, "show", "healthy"});
   EXPECT_NE(result.code, 0);
-  EXPECT_THAT(result.err, HasSubstr("of 4 steps statistics were not recorded"));
+  EXPECT_THAT(result.err, HasSubstr("of 2 steps statistics were not recorded"));
 }
 
 // As `diff` compares it, the first step of a fork has one before it.
