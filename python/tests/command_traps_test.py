@@ -5,7 +5,6 @@ no verb that reads or writes through Python runs one of them."""
 import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import ckptree
@@ -13,9 +12,10 @@ import numpy as np
 import pytest
 from again import again
 
-# Another build of the command than the one that is installed.
+# The program itself, or another build of it: what pip puts in its place is of
+# Python, which looks into the folder we are in where PYTHONPATH says so.
 COMMAND = os.environ.get("CKPTREE_COMMAND") or (
-    Path(sysconfig.get_path("scripts")) / "ckptree"
+    Path(ckptree.__file__).parent / "bin" / "ckptree"
 )
 # All of Python's own, and what reading goes through.
 TRAPS = [*sorted(sys.stdlib_module_names - {"sys", "builtins"})] + (
