@@ -69,8 +69,11 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
   request.version = attempt->version;
   kv::WriteBatch& batch = request.batch;
 
-  // First: by its number all else would be asked of another branch.
-  CKPTREE_ASSIGN_OR_RETURN(schema::BranchRecord branch, BranchOf(save));
+  // First: by its number all else would be asked of another branch. Once: what
+  // the commit is refused by is the row that was looked at.
+  std::string branch_row;
+  CKPTREE_ASSIGN_OR_RETURN(schema::BranchRecord branch,
+                           BranchOf(save, &branch_row));
   record->version = attempt->version;
   const bool compared =
       std::any_of(attempt->parts.begin(), attempt->parts.end(),
@@ -182,8 +185,6 @@ absl::StatusOr<kv::CommitRequest> StepWriter::BuildCommit(
             schema::EncodeDeadList(dead));
   // Refused unless the base still is the tip.
   std::string branch_key = schema::BranchKey(save.branch);
-  CKPTREE_ASSIGN_OR_RETURN(std::optional<std::string> branch_row,
-                           context_.database->Get(Space::kRecords, branch_key));
   if (branch.tip != tip_.version) {
     return absl::AbortedError("another save was committed to its branch");
   }

@@ -187,9 +187,10 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
 }
 
 absl::StatusOr<schema::BranchRecord> StepWriter::BranchOf(
-    const Save& save) const {
-  CKPTREE_ASSIGN_OR_RETURN(std::optional<schema::BranchRecord> branch,
-                           ReadBranch(*context_.database, save.branch_id));
+    const Save& save, std::string* bytes) const {
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::optional<schema::BranchRecord> branch,
+      ReadBranch(*context_.database, save.branch_id, bytes));
   if (branch.has_value()) return *std::move(branch);
   return absl::NotFoundError(
       absl::StrFormat("its branch '%s' was dropped", save.branch_name));

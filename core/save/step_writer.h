@@ -138,7 +138,8 @@ class StepWriter : public SaveSink {
   absl::Status Run(Save* save, std::uint64_t* version);
   // kNotFound, naming it: the branch of the save was dropped, though another
   // may have its number by now.
-  absl::StatusOr<schema::BranchRecord> BranchOf(const Save& save) const;
+  absl::StatusOr<schema::BranchRecord> BranchOf(
+      const Save& save, std::string* bytes = nullptr) const;
   // With `whole` every part of it is read.
   absl::Status LoadTip(const Save& save, bool whole);
   absl::Status Write(Save* save, Attempt* attempt);

@@ -75,14 +75,15 @@ absl::StatusOr<std::uint64_t> ReadTip(const kv::Database& database,
 }
 
 absl::StatusOr<std::optional<schema::BranchRecord>> ReadBranch(
-    const kv::Database& database, const BranchId& branch) {
+    const kv::Database& database, const BranchId& branch, std::string* bytes) {
   CKPTREE_ASSIGN_OR_RETURN(
-      const std::optional<std::string> row,
+      std::optional<std::string> row,
       database.Get(Space::kRecords, schema::BranchKey(branch.number)));
   if (!row.has_value()) return std::nullopt;
   CKPTREE_ASSIGN_OR_RETURN(schema::BranchRecord record,
                            schema::DecodeBranchRecord(*row));
   if (record.created_ns != branch.created_ns) return std::nullopt;
+  if (bytes != nullptr) *bytes = *std::move(row);
   return record;
 }
 

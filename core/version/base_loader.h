@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,9 +27,10 @@ absl::StatusOr<std::uint64_t> ReadTip(const kv::Database& database,
                                       std::uint32_t branch);
 
 // The row of a branch; nothing where it was dropped, though another branch may
-// have its number by now.
+// have its number by now. `bytes`, where it is not null: the row as it stands.
 absl::StatusOr<std::optional<schema::BranchRecord>> ReadBranch(
-    const kv::Database& database, const BranchId& branch);
+    const kv::Database& database, const BranchId& branch,
+    std::string* bytes = nullptr);
 
 // The record of a version that is not collected: that of its step, or of the
 // removed one. kDataLoss where there is neither.

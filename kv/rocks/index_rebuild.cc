@@ -402,13 +402,13 @@ class Rebuilder {
           absl::StrFormat("%s-%d.sst", schema::NameOf(space), names.size());
       const std::string path = Join(folder, name);
       if (end == i + 1 && tables[i].damage().ok()) {
-        CKPTREE_RETURN_IF_ERROR(Link(tables[i].path(), path));
+        CKPTREE_RETURN_IF_ERROR(LinkOrCopy(options_, tables[i].path(), path));
       } else if (end == i + 2 && AreCopies(tables[i], tables[i + 1])) {
-        CKPTREE_RETURN_IF_ERROR(Link(tables[i].path(), path));
+        CKPTREE_RETURN_IF_ERROR(LinkOrCopy(options_, tables[i].path(), path));
         copies_.push_back(
             absl::StrFormat("%s-%d.sst", kLeafCopiesName, copies_.size()));
-        CKPTREE_RETURN_IF_ERROR(
-            Link(tables[i + 1].path(), Join(folder, copies_.back())));
+        CKPTREE_RETURN_IF_ERROR(LinkOrCopy(options_, tables[i + 1].path(),
+                                           Join(folder, copies_.back())));
       } else {
         const std::span<SegmentTable> together(&tables[i], end - i);
         std::vector<std::string> unproven;
@@ -434,16 +434,6 @@ class Rebuilder {
            a.first_key() == b.first_key() && a.last_key() == b.last_key();
   }
 
-  // A second name, or a copy.
-  absl::Status Link(const std::string& from, const std::string& path) {
-    if (FileSystemOf(options_)
-            ->LinkFile(from, path, rocksdb::IOOptions(), nullptr)
-            .ok()) {
-      return absl::OkStatus();
-    }
-    return CopyFile(options_, from, path);
-  }
-
   const RebuildSource& source_;
   const std::string to_;
   const Options options_;
@@ -459,6 +449,22 @@ class Rebuilder {
 };
 
 }  // namespace
+
+void FindIn(const JournalBlocks& blocks, RebuildSource* source) {
+  const auto finding = [](const auto& known) {
+    return
+        [&known](
+            const RowKey& key) -> absl::StatusOr<std::optional<std::string>> {
+          const auto found = known.find(key.key);
+          if (key.space != Space::kSmall || found == known.end()) {
+            return std::nullopt;
+          }
+          return std::string(found->second);
+        };
+  };
+  source->find_block = finding(blocks.whole);
+  source->find_damaged_block = finding(blocks.damaged);
+}
 
 absl::StatusOr<RebuildReport> RebuildIndex(
     const RebuildSource& source, const std::string& to, const Options& options,

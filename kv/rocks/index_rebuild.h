@@ -15,6 +15,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kv/journal/replay.h"
 #include "kv/journal/row.h"
 #include "kv/options.h"
 #include "schema/spaces.h"
@@ -43,6 +44,10 @@ struct RebuildSource {
   // anew when the disk gives them again finds them there.
   bool keeps_unreadable = false;
 };
+
+// Has `source` find blocks in the records of a journal, whole and damaged ones.
+// `blocks` must outlive it.
+void FindIn(const JournalBlocks& blocks, RebuildSource* source);
 
 struct RebuildReport {
   std::uint64_t rows = 0;    // Of `records` and `small`, blocks among them.

@@ -21,7 +21,6 @@
 #include "kv/store_directory.h"
 #include "rocksdb/db.h"
 #include "rocksdb/env.h"
-#include "rocksdb/file_system.h"
 #include "rocksdb/options.h"
 #include "schema/spaces.h"
 
@@ -29,17 +28,6 @@ namespace ckptree::kv {
 namespace {
 
 using schema::Space;
-
-// A second name, or a copy.
-absl::Status LinkOrCopy(const Options& options, const std::string& from,
-                        const std::string& to) {
-  if (FileSystemOf(options)
-          ->LinkFile(from, to, rocksdb::IOOptions(), nullptr)
-          .ok()) {
-    return absl::OkStatus();
-  }
-  return CopyFile(options, from, to);
-}
 
 // A MANIFEST that names all tables of `folder`, and every family.
 absl::Status MakeManifest(const Options& options, const std::string& folder) {

@@ -385,22 +385,7 @@ class Salvager {
     source.space_of = [this](std::string_view value) {
       return space_of_(value);
     };
-    const auto in =
-        [](const auto& known,
-           const RowKey& key) -> absl::StatusOr<std::optional<std::string>> {
-      const auto found = known.find(key.key);
-      if (key.space != Space::kSmall || found == known.end()) {
-        return std::nullopt;
-      }
-      return std::string(found->second);
-    };
-    source.find_block = [&](const RowKey& key) {
-      return in(blocks.whole, key);
-    };
-    // Of one flipped bit the other leaves of a block know nothing.
-    source.find_damaged_block = [&](const RowKey& key) {
-      return in(blocks.damaged, key);
-    };
+    FindIn(blocks, &source);
     source.rows = [this](RowSink sink) -> absl::Status {
       for (const auto& [key, value] : rows_) {
         if (!value.has_value()) continue;

@@ -301,19 +301,7 @@ absl::StatusOr<RebuildReport> MakeIndex(const Options& from_options,
     return from_options.segment_space ? from_options.segment_space(value)
                                       : std::nullopt;
   };
-  const auto in =
-      [](const auto& known,
-         const RowKey& key) -> absl::StatusOr<std::optional<std::string>> {
-    const auto found = known.find(key.key);
-    if (key.space != Space::kSmall || found == known.end()) {
-      return std::nullopt;
-    }
-    return std::string(found->second);
-  };
-  source.find_block = [&](const RowKey& key) { return in(blocks.whole, key); };
-  source.find_damaged_block = [&](const RowKey& key) {
-    return in(blocks.damaged, key);
-  };
+  FindIn(blocks, &source);
   source.rows = [&](RowSink sink) -> absl::Status {
     // The marker stands behind all other rows of its space.
     const std::string marker = EncodeMarker(standing.journal.tip);

@@ -59,4 +59,14 @@ absl::Status CopyFile(const Options& options, const std::string& from,
   return ToStatus(closed, "closing " + to);
 }
 
+absl::Status LinkOrCopy(const Options& options, const std::string& from,
+                        const std::string& to) {
+  if (FileSystemOf(options)
+          ->LinkFile(from, to, rocksdb::IOOptions(), nullptr)
+          .ok()) {
+    return absl::OkStatus();
+  }
+  return CopyFile(options, from, to);
+}
+
 }  // namespace ckptree::kv

@@ -96,25 +96,17 @@ class FailingFileSystem : public rocksdb::FileSystemWrapper {
   IOStatus NewWritableFile(const std::string& path, const FileOptions& options,
                            std::unique_ptr<rocksdb::FSWritableFile>* file,
                            IODebugContext* dbg) override {
-    IOStatus status = Run(plan_, [&] {
+    return Opened(file, [&] {
       return FileSystemWrapper::NewWritableFile(path, options, file, dbg);
     });
-    if (status.ok()) {
-      *file = std::make_unique<FailingFile>(std::move(*file), plan_);
-    }
-    return status;
   }
   IOStatus ReopenWritableFile(const std::string& path,
                               const FileOptions& options,
                               std::unique_ptr<rocksdb::FSWritableFile>* file,
                               IODebugContext* dbg) override {
-    IOStatus status = Run(plan_, [&] {
+    return Opened(file, [&] {
       return FileSystemWrapper::ReopenWritableFile(path, options, file, dbg);
     });
-    if (status.ok()) {
-      *file = std::make_unique<FailingFile>(std::move(*file), plan_);
-    }
-    return status;
   }
   IOStatus NewRandomRWFile(const std::string& path, const FileOptions& options,
                            std::unique_ptr<rocksdb::FSRandomRWFile>* file,
@@ -163,6 +155,15 @@ class FailingFileSystem : public rocksdb::FileSystemWrapper {
   }
 
  private:
+  template <typename Open>
+  IOStatus Opened(std::unique_ptr<rocksdb::FSWritableFile>* file, Open&& open) {
+    IOStatus status = Run(plan_, std::forward<Open>(open));
+    if (status.ok()) {
+      *file = std::make_unique<FailingFile>(std::move(*file), plan_);
+    }
+    return status;
+  }
+
   FailurePlan* const plan_;
 };
 
