@@ -295,6 +295,7 @@ class Database {
   // Folders in <store>/staging, one per attempt; a name is one component. One
   // that starts with "v<decimal>" keeps that version from being used again.
   absl::Status MakeStaging(std::string_view name);
+  // The file that holds the room of a flush is the database's, and not listed.
   absl::StatusOr<std::vector<std::string>> ListStaging() const;
   // With all that is in it; OK where it is gone.
   absl::Status RemoveStaging(std::string_view name);

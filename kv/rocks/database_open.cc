@@ -371,6 +371,8 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
   }
   CKPTREE_RETURN_IF_ERROR(
       MakeDirectory(writer_options, Join(directory, kStagingName)));
+  // A crash may have left it. No flush runs yet.
+  CKPTREE_RETURN_IF_ERROR(RemoveFile(writer_options, flush_room->path()));
   // Also what a creation left unsynced when it failed at its very end.
   CKPTREE_RETURN_IF_ERROR(SyncDirectory(writer_options, directory));
   Replace(*writing, /*is_following=*/false);

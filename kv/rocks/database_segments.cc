@@ -120,12 +120,18 @@ absl::Status Database::MakeStaging(std::string_view name) {
 
 absl::StatusOr<std::vector<std::string>> Database::ListStaging() const {
   CKPTREE_RETURN_IF_ERROR(impl_->Reading().status());
-  return ListDirectory(impl_->reader_options, staging_directory());
+  CKPTREE_ASSIGN_OR_RETURN(
+      std::vector<std::string> names,
+      ListDirectory(impl_->reader_options, staging_directory()));
+  std::erase_if(names, [this](const std::string& name) {
+    return Join(staging_directory(), name) == impl_->flush_room->path();
+  });
+  return names;
 }
 
 absl::Status Database::RemoveStaging(std::string_view name) {
   CKPTREE_RETURN_IF_ERROR(CheckName(name));
-  // Also by a dead handle: nothing in staging belongs to the database.
+  // Also by a dead handle: no folder in staging belongs to the database.
   CKPTREE_RETURN_IF_ERROR(impl_->Reading().status());
   if (!impl_->writable) {
     return absl::FailedPreconditionError("the database is open for reading");

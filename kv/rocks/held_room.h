@@ -27,7 +27,7 @@ namespace ckptree::kv {
 class HeldRoom {
  public:
   // `path`: of the file, on the disk of the tables. What is left of it after a
-  // crash somebody else removes.
+  // crash the next open for writing removes.
   explicit HeldRoom(std::string path) : path_(std::move(path)) {}
 
   // kResourceExhausted where so much is not free. What was held is let go.

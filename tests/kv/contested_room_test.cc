@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -127,6 +128,23 @@ TEST_F(ContestedRoomTest, WhatWasHeldAndNotNeededIsGivenBack) {
         << entry.path();
   }
   EXPECT_GT(tables, 1U);
+}
+
+TEST_F(ContestedRoomTest, WhatACrashLeftIsGoneBehindTheNextOpen) {
+  std::unique_ptr<Database> database;
+  ASSERT_NO_FATAL_FAILURE(Start(&database));
+  ASSERT_OK(database->Close());
+  database.reset();
+  const std::string room = Store() + "/staging/flush-room.tmp";
+  std::ofstream(room) << "left";
+  ASSERT_OK_AND_ASSIGN(database, Open(Mode::kRead));
+  database.reset();
+  EXPECT_TRUE(std::filesystem::exists(room));  // It may be a writer's.
+  ASSERT_OK_AND_ASSIGN(database, Open());
+  EXPECT_FALSE(std::filesystem::exists(room));
+  std::ofstream(room) << "held";
+  EXPECT_THAT(database->ListStaging(), IsOkAndHolds(::testing::IsEmpty()));
+  ExpectTheNextSaveWorks(std::move(database));
 }
 
 TEST_F(ContestedRoomTest, WhereNoneCanBeHeldNothingIsLost) {

@@ -37,8 +37,10 @@ absl::StatusOr<Store> OpenStore(const std::string& directory, int threads,
 absl::Status SaveStep(Store& store, std::int64_t step, const ModelStep& content,
                       bool overwrite = false);
 
-// True where nothing lies below <directory>/staging.
-bool StagingIsEmpty(const std::string& directory);
+// True where nothing lies below <directory>/staging. While the store is open
+// for writing a flush of its own may hold its room there: that does not count.
+enum class StoreIs { kOpen, kClosed };
+bool StagingIsEmpty(const std::string& directory, StoreIs state);
 
 // What became of a store after a fault. Says through `pipe`, one line each:
 //   STATE i      it is exactly allowed[i] (the first that fits)

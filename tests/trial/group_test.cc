@@ -158,7 +158,8 @@ class TrialGroupTest : public ::testing::Test {
     return RunChild([&](const TrialPipe& pipe) {
       absl::StatusOr<Store> store = OpenStore(path(), 1);
       Must(store.status(), "open", pipe);
-      Must(StagingIsEmpty(path()), "staging is not empty after open", pipe);
+      Must(StagingIsEmpty(path(), StoreIs::kOpen),
+           "staging is not empty after open", pipe);
       const std::vector<StepInfo> listed = store->Steps().value();
       for (const StepInfo& info : listed) {
         const auto step = steps_.find(info.step);

@@ -140,7 +140,8 @@ class TrialPartsTest : public ::testing::Test {
   TrialResult Judge(const Steps& steps, std::size_t least) const {
     return RunChild([&](const TrialPipe& pipe) {
       Store store = Open(pipe);
-      Must(StagingIsEmpty(path()), "staging is not empty after open", pipe);
+      Must(StagingIsEmpty(path(), StoreIs::kOpen),
+           "staging is not empty after open", pipe);
       const std::vector<StepInfo> found = store.Steps().value();
       Must(found.size() == least || found.size() == steps.size(),
            "number of steps", pipe);
@@ -161,7 +162,8 @@ class TrialPartsTest : public ::testing::Test {
       finding = DeepFindings(store);
       Must(!finding, "next save: " + finding.value_or(""), pipe);
       Must(store.Close(), "close", pipe);
-      Must(StagingIsEmpty(path()), "staging is not empty after a save", pipe);
+      Must(StagingIsEmpty(path(), StoreIs::kClosed),
+           "staging is not empty after a save", pipe);
       pipe.Say(absl::StrFormat("STEPS %d", found.size()));
     });
   }
@@ -415,9 +417,11 @@ TEST_F(TrialPartsTest, WhatDoesNotBelongToTheSaveIsRefused) {
                status.message().find("0, 1, 2, 3") != status.message().npos,
            "no part: " + std::string(status.ToString()), pipe);
     }
-    Must(StagingIsEmpty(path()), "what failed left files", pipe);
+    Must(StagingIsEmpty(path(), StoreIs::kOpen), "what failed left files",
+         pipe);
     Must(Commit(store, 2, good), "after all", pipe);
-    Must(StagingIsEmpty(path()), "what was saved left files", pipe);
+    Must(StagingIsEmpty(path(), StoreIs::kOpen), "what was saved left files",
+         pipe);
     Must(store.Close(), "close", pipe);
   });
   ExpectRan(saved, stale);
