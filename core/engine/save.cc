@@ -26,7 +26,8 @@ using internal::Save;
 // ---- SaveHandle ----
 
 SaveHandle::SaveHandle() = default;
-SaveHandle::SaveHandle(std::shared_ptr<Save> save) : save_(std::move(save)) {}
+SaveHandle::SaveHandle(std::shared_ptr<Save> save)
+    : save_(Save::ForHandle(std::move(save))) {}
 
 namespace {
 
@@ -291,20 +292,19 @@ SaveHandle StepBuilder::Submit() {
         "it is a rank's part of the step: FinishPart() builds it");
   }
   if (status.ok()) status = impl->Prepare();
+  // There is no save where Begin() failed.
+  if (save == nullptr) {
+    save =
+        std::make_shared<Save>(internal::BranchId(), impl->step, SaveOptions());
+  }
+  SaveHandle handle(save);
   internal::SaveSink* const to =
       sink != nullptr ? sink.get() : impl->engine->writer();
   if (status.ok() && !to->Submit(save)) {
     status = absl::FailedPreconditionError(
         absl::StrFormat("store %s was closed", impl->engine->directory()));
   }
-  if (status.ok()) {
-    return SaveHandle(std::move(save));
-  }
-  // There is no save where Begin() failed.
-  if (save == nullptr) {
-    save =
-        std::make_shared<Save>(internal::BranchId(), impl->step, SaveOptions());
-  }
+  if (status.ok()) return handle;
   // Nobody has the handle yet, and so no callback is set.
   const std::string whose =
       sink == nullptr ? "" : absl::StrFormat("rank %d: ", impl->content.rank());
@@ -321,7 +321,7 @@ SaveHandle StepBuilder::Submit() {
   } else if (!impl->passed_on && impl->engine->CheckWritable().ok()) {
     impl->engine->writer()->Fail(save, status);
   }
-  return SaveHandle(std::move(save));
+  return handle;
 }
 
 absl::Status StepBuilder::Impl::Prepare() {

@@ -18,6 +18,7 @@ namespace ckptree::internal {
 // Thread-safe.
 class FailedSaves {
  public:
+  // Before its end is told: who sees it and asks for the failure finds it.
   void Add(const std::shared_ptr<Save>& save) {
     const absl::MutexLock lock(&mu_);
     saves_.push_back(save);
@@ -28,10 +29,12 @@ class FailedSaves {
   absl::Status Take(bool only_dropped) {
     const absl::MutexLock lock(&mu_);
     std::erase_if(saves_, [](const std::shared_ptr<Save>& save) {
-      return !save->FailedUnseen() || save->is_of_manager.load();
+      return save->is_of_manager.load() ||
+             (save->Done() && !save->FailedUnseen());
     });
     for (auto it = saves_.begin(); it != saves_.end(); ++it) {
-      if (only_dropped && it->use_count() > 1) continue;
+      if (!(*it)->FailedUnseen()) continue;  // It has not ended.
+      if (only_dropped && (*it)->HasHandle()) continue;
       absl::Status status = (*it)->TakeFailure();
       saves_.erase(it);
       return status;

@@ -216,6 +216,12 @@ absl::Status Save::Finish(const absl::Status& status, std::uint64_t version) {
   return thrown;
 }
 
+std::shared_ptr<Save> Save::ForHandle(std::shared_ptr<Save> save) {
+  Save* const held = save.get();
+  ++held->handles_;
+  return {held, [save = std::move(save)](Save* one) { --one->handles_; }};
+}
+
 bool Save::FailedUnseen() const {
   absl::MutexLock lock(&mu_);
   return result_.has_value() && !result_->ok() && !seen_;

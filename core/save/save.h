@@ -101,6 +101,11 @@ class Save {
 
   // ---- the handle's side ----
 
+  // For a handle and its copies, which share it. The save has a handle until
+  // the last of them is gone, whoever of the engine holds the save.
+  static std::shared_ptr<Save> ForHandle(std::shared_ptr<Save> save);
+  bool HasHandle() const { return handles_.load() > 0; }
+
   absl::Status WaitStaged(absl::Duration timeout);
   // Until what was not lent is free, or the save is over.
   void WaitCopied();
@@ -162,6 +167,7 @@ class Save {
   }
 
   std::atomic<bool> cancelled_{false};
+  std::atomic<int> handles_{0};
 
   mutable absl::Mutex mu_;
   Progress::Phase phase_ ABSL_GUARDED_BY(mu_) = Progress::Phase::kQueued;

@@ -105,6 +105,9 @@ void StepWriter::WriteLoop() {
       stats_.bytes_coded += save.counters.coded.load();
       stats_.bytes_coded_to += save.counters.coded_to.load();
     }
+    // Who cancels does not need to be told.
+    const bool asked = absl::IsCancelled(status) && save.cancelled();
+    if (!status.ok() && !asked) failed_.Add(first);
     if (const absl::Status thrown = save.Finish(status, version);
         !thrown.ok()) {
       context_.logger->Log(LogSeverity::kError, "save", thrown);
@@ -115,9 +118,6 @@ void StepWriter::WriteLoop() {
       context_.logger->Log(LogSeverity::kError, "save", status);
     }
     stager_.Ended();
-    // Who cancels does not need to be told.
-    const bool asked = absl::IsCancelled(status) && save.cancelled();
-    if (!status.ok() && !asked) failed_.Add(first);
     absl::MutexLock lock(&mu_);
     queue_.pop_front();
     ++ended_;

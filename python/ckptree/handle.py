@@ -53,11 +53,11 @@ def follow(
         moment = _MOMENT
 
 
-def with_one_more(
-    saves: Sequence[_engine.SaveHandle], begun: _engine.SaveHandle
+def with_more(
+    saves: Sequence[_engine.SaveHandle], *begun: _engine.SaveHandle
 ) -> list[_engine.SaveHandle]:
-    """Those of `saves` that are on their way, and one that was begun."""
-    return [*(save for save in saves if not save.done()), begun]
+    """Those of `saves` that are on their way, and what was begun."""
+    return [*(save for save in saves if not save.done()), *begun]
 
 
 @checked({"engine": ANY})

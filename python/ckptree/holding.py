@@ -15,7 +15,7 @@ from ckptree.closing import (
     close_behind,
     refuse_in_function,
 )
-from ckptree.handle import follow, with_one_more
+from ckptree.handle import follow, with_more
 from ckptree.hints import TYPE_CHECKING, cast
 from ckptree.progress import showing
 from ckptree.ranks import check_writes
@@ -121,12 +121,13 @@ class Holding(Closing):
         """
         self._engine.wait_replicated(timeout)
 
-    def _note(self, begun: SaveHandle) -> None:
-        """For flush(), which tells how far saves are."""
+    def _note(self, *begun: SaveHandle) -> None:
+        """For flush(), which tells how far saves are. None is held that has
+        ended: it would not count as dropped. So before a save, too."""
         shared = self._shared
         if shared is not None:
             with shared.noting:
-                shared.saves = with_one_more(shared.saves, begun)
+                shared.saves = with_more(shared.saves, *begun)
 
     def _wait_for(self, selector: str) -> None:
         """Waits for saves in flight that may be the step that `selector` names,

@@ -11,7 +11,7 @@ from ckptree.arguments import TEXT, checked, either, integer, optional
 from ckptree.closing import Closing
 from ckptree.decisions import DECISION
 from ckptree.errors import Error, InvalidArgumentError, while_opening
-from ckptree.handle import SaveHandle, follow, with_one_more
+from ckptree.handle import SaveHandle, follow, with_more
 from ckptree.manager_reading import ManagerReading
 from ckptree.metadata import to_json
 from ckptree.options import OPEN, OpenOptions, takes
@@ -352,7 +352,7 @@ class CheckpointManager(ManagerReading, Closing):
         if begun is None:
             return False
         self._last = SaveHandle(begun)
-        self._saves = with_one_more(self._saves, begun)
+        self._saves = with_more(self._saves, begun)
         self._store._note(begun)
         if self._ranks is None or self._ranks.rank == 0:
             self._unmeasured.see(self.path, step, metrics)

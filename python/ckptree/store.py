@@ -372,6 +372,7 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
             "per_rank": subtrees,
         }
         rules = _rules.Spread(subtrees) if self._is_spread else _rules
+        self._note()
         with told():
             begun = _engine.save(
                 self._live(), step=step, state=state, rules=rules, **arguments

@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import sys
 import threading
+import time
 
 import ckptree
 import numpy as np
@@ -100,6 +101,24 @@ def test_who_asks_whether_it_is_staged_has_not_seen_its_failure(tmp_path):
     assert failed.staged() is True
     with pytest.raises(FileExistsError, match="step 2"):
         store.close()
+
+
+def test_the_failure_of_a_dropped_handle_is_raised_by_the_next_save(tmp_path):
+    store = ckptree.Store(tmp_path / "run", max_saves_in_flight=3)
+    gate = Gate()
+    store.set_policy(ckptree.Custom(gate))
+    store.save(1, {"n": 1})
+    assert gate.reached.wait(timeout=60)
+    store.save(2, {"n": 2})
+    failed = store.save(2, {"n": 3})  # Of which nobody can know yet.
+    gate.opened.set()
+    while not failed.done():
+        time.sleep(0.01)
+    del failed
+    with pytest.raises(FileExistsError, match="step 2"):
+        store.save(3, {"n": 4})
+    store.save(3, {"n": 4})
+    store.close()
 
 
 def test_what_a_callback_raises_is_reported(store, monkeypatch):

@@ -338,6 +338,9 @@ WRONG = {
         "no JSON": lambda p: (p / "model.safetensors.index.json").write_text(
             "{"
         ),
+        "an index too deep": lambda p: (
+            p / "model.safetensors.index.json"
+        ).write_text("[" * 100_000),
         "a shard that is cut": lambda p: cut(
             p / "model-00001-of-00002.safetensors"
         ),

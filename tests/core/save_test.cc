@@ -11,6 +11,7 @@
 #include <memory>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -309,6 +310,25 @@ TEST_F(SaveTest, AnUnseenFailureIsToldOnceByTheNextBegin) {
   EXPECT_THAT(told, StatusIs(absl::StatusCode::kInternal,
                              HasSubstr("step 1 was not saved")));
   EXPECT_OK(store_->Flush());
+  EXPECT_OK(store_->Close());
+}
+
+// Whatever of the engine still holds the save then.
+TEST_F(SaveTest, AFailureIsToldByTheBeginBehindItsEnd) {
+  for (std::int64_t step = 1; step < 20; ++step) {
+    SaveHandle save = StartFailing(step);
+    SaveHandle copy = save;
+    absl::Notification ended;
+    save.OnDone([&ended] { ended.Notify(); });
+    ended.WaitForNotification();
+    EXPECT_OK(store_->Begin(100).status());  // A handle can tell.
+    save = SaveHandle();
+    EXPECT_OK(store_->Begin(100).status());
+    copy = SaveHandle();
+    EXPECT_THAT(store_->Begin(100).status(),
+                StatusIs(absl::StatusCode::kInternal,
+                         HasSubstr(absl::StrCat("step ", step, " was not"))));
+  }
   EXPECT_OK(store_->Close());
 }
 

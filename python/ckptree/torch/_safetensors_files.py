@@ -140,7 +140,13 @@ def _read_index(index: pathlib.Path) -> tuple[dict[str, str], dict[str, Any]]:
         said = found.get("metadata") or {}
         if not isinstance(weight_map, dict) or not isinstance(said, dict):
             raise TypeError("weight_map and metadata are objects")
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise InvalidArgumentError(
             f"{index} is no index of safetensors: {error}"
         ) from error
