@@ -442,12 +442,21 @@ TEST_F(FindTest, LeavesWithoutStatisticsAreSaidToBeLeftOut) {
   EXPECT_THAT(result.err, HasSubstr("nothing found in 2 steps"));
   EXPECT_THAT(result.err, HasSubstr("3 leaves have no statistics in 2 steps: "
                                     "saved with statistics off"));
-  result = find("prev.l2>l2", "3..4");
-  EXPECT_THAT(result.err, HasSubstr("nothing found in 2 steps"));
+  // The step before the range, too, where it is asked.
+  result = find("nan>=prev.nan", "3..4");
+  EXPECT_THAT(result.out, HasSubstr("a "));
+  EXPECT_THAT(result.err, HasSubstr("3 leaves have no statistics in 1 step:"));
+  EXPECT_THAT(find("nan>0", "3..4").err, Not(HasSubstr("statistics")));
   result = find("nan>0", "..");
   EXPECT_EQ(result.code, 0);
   EXPECT_THAT(result.out, ::testing::AllOf(HasSubstr("a "), HasSubstr("c ")));
   EXPECT_THAT(result.err, HasSubstr("3 leaves have no statistics in 2 steps"));
+  // Of leaves that are equal in 2 and 3 it is known from 3 on.
+  result = find("nan>=prev.nan", "..");
+  EXPECT_THAT(result.out, ::testing::ContainsRegex("a +4 +4 +1"));
+  EXPECT_THAT(result.out, ::testing::ContainsRegex("c +4 +4 +1"));
+  result = find("nan>=0", "1..");
+  EXPECT_THAT(result.out, ::testing::ContainsRegex("a +3 +4 +2"));
   // What needs none is found of all.
   EXPECT_THAT(find("bytes>0", "..").err, Not(HasSubstr("statistics")));
   // Where all have them nothing is said.

@@ -134,7 +134,6 @@ absl::StatusOr<int> RunFind(Session& session) {
                 session.arguments().Get("branch", ""));
   if (!steps.ok()) return steps.status();
   NoteMetricsOfThatName(session, condition->Names(), *steps);
-  NoteLeavesWithoutStatistics(session, condition->Names(), *steps);
   std::optional<StepInfo> earlier;
   const auto of_before = [](const std::string& name) {
     return name.starts_with(kBefore);
@@ -144,6 +143,9 @@ absl::StatusOr<int> RunFind(Session& session) {
       std::ranges::any_of(condition->Names(), of_before)) {
     CKPTREE_ASSIGN_OR_RETURN(earlier, StepBefore(session, *steps));
   }
+  std::vector<StepInfo> looked_at = *steps;
+  if (earlier) looked_at.insert(looked_at.begin(), *earlier);
+  NoteLeavesWithoutStatistics(session, condition->Names(), looked_at);
   LeafSearch search(*std::move(condition), globs);
 
   Table table;

@@ -364,8 +364,10 @@ absl::StatusOr<bool> LeafSearch::Load(const StepInfo& info) {
   CKPTREE_ASSIGN_OR_RETURN(std::optional<Step> step, Open(info));
   if (!step) return false;
   ++turn_;
-  // To compare two steps takes two records of each leaf that differs.
-  const bool little = step_ && changed_since_ * 2 < info.leaf_count;
+  // To compare two steps takes two records of each leaf that differs. Of one
+  // that is equal more may be known than before.
+  const bool little = step_ && changed_since_ * 2 < info.leaf_count &&
+                      step_->info().unknown_leaves == info.unknown_leaves;
   CKPTREE_RETURN_IF_ERROR(little ? LoadChanges(*step) : LoadAll(*step));
   if (leaf_count_ != info.leaf_count) CKPTREE_RETURN_IF_ERROR(LoadAll(*step));
   step_ = std::move(step);
