@@ -98,14 +98,14 @@ TEST_F(FindTest, LeavesByTheirStatistics) {
   EXPECT_EQ(Found({"inf>0", "1000..1300"}), "params/out/bias,1300,1300,1\n");
   EXPECT_EQ(Found({"nan>0", "..1200"}), "");
   EXPECT_EQ(Found({"shape[0]==1024 and dtype==float32 and not key~'**/bias'"}),
-            "params/embed/table,100,2000,20\n");
+            "params/embed/table,100,2000,20\nparams/head/kernel,100,2000,20\n");
   EXPECT_EQ(Found({"zeros==count"}), "");
 }
 
 TEST_F(FindTest, TheSameLeafOneStepEarlier) {
   // The first step has none before it.
   EXPECT_EQ(Found({"l2==prev.l2", "-k", "params/**"}),
-            "params/embed/table,200,2000,19\n");
+            "params/embed/table,200,2000,19\nparams/head/kernel,200,2000,19\n");
   EXPECT_EQ(Found({"nan<prev.nan", "-k", "params/*/kernel"}),
             "params/out/kernel,1400,1400,1\n");
 }

@@ -273,6 +273,8 @@ std::optional<std::int64_t> NumberOf(const std::string& path) {
   if (name.empty()) {
     name = std::filesystem::path(path).parent_path().filename().string();
   }
+  // The number of a shard is no step.
+  if (name.find("-of-") != name.npos) return std::nullopt;
   for (const std::string_view end : kEnds) {
     if (!name.ends_with(end)) continue;
     name.resize(name.size() - end.size());

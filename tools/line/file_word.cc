@@ -63,6 +63,21 @@ absl::StatusOr<std::optional<FileWord>> OfStore(const std::string& store,
       }
     }
     const auto back = static_cast<std::size_t>(step.back);
+    // Of two with one number nobody can say which is meant, or the one before.
+    for (std::size_t i = found - std::min(found, back);
+         i <= found && found < steps.size(); ++i) {
+      for (const std::size_t other : {i - 1, i + 1}) {
+        if (other >= steps.size() || steps[other].first != steps[i].first) {
+          continue;
+        }
+        const std::size_t a = std::min(i, other);
+        return WithHint(
+            absl::InvalidArgumentError(absl::StrFormat(
+                "%s and %s are both step %d", Escape(steps[a].second),
+                Escape(steps[a + 1].second), steps[a].first)),
+            "name the one that is meant in place of the folder: PATH:KEY");
+      }
+    }
     if (found < steps.size() && back <= found) {
       return OpenWord(steps[found - back].second, address.key);
     }
@@ -174,6 +189,17 @@ absl::StatusOr<FileTarget> FindArrays(const ArrayFile& file,
     target.slice_text = std::string(split->second);
   }
   return target;
+}
+
+absl::StatusOr<std::vector<FileArray>> FindWholeArrays(const ArrayFile& file,
+                                                       std::string_view key,
+                                                       std::string_view verb) {
+  CKPTREE_ASSIGN_OR_RETURN(FileTarget target, FindArrays(file, key));
+  if (target.slice.empty()) return std::move(target.arrays);
+  return WithHint(
+      absl::InvalidArgumentError(
+          absl::StrFormat("`ckptree %s` takes no slice", verb)),
+      "`ckptree get 'FILE:KEY[SLICE]'` reads one, with --out into a file");
 }
 
 ArrayReader ReaderOf(const ArrayFile& file, const FileArray& array) {

@@ -46,6 +46,12 @@ struct FileTarget {
 absl::StatusOr<FileTarget> FindArrays(const ArrayFile& file,
                                       std::string_view key);
 
+// For `verb`, which takes arrays whole: kInvalidArgument where `key` ends in a
+// slice.
+absl::StatusOr<std::vector<FileArray>> FindWholeArrays(const ArrayFile& file,
+                                                       std::string_view key,
+                                                       std::string_view verb);
+
 // Reads elements of `array`, which must outlive it, as `file` does.
 ArrayReader ReaderOf(const ArrayFile& file, const FileArray& array);
 

@@ -166,12 +166,24 @@ absl::StatusOr<std::optional<StepInfo>> BaseOf(Session& session,
   CKPTREE_ASSIGN_OR_RETURN(Store* const store, session.OpenStore());
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<BranchInfo> branches,
                            store->Branches());
-  for (const BranchInfo& branch : branches) {
-    CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
-                             store->Steps(branch.name));
-    for (const StepInfo& info : steps) {
-      if (info.version == step.base) return std::optional<StepInfo>(info);
+  const auto find =
+      [&](std::uint64_t version) -> absl::StatusOr<std::optional<StepInfo>> {
+    for (const BranchInfo& branch : branches) {
+      CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
+                               store->Steps(branch.name));
+      for (const StepInfo& info : steps) {
+        if (info.version == version) return std::optional<StepInfo>(info);
+      }
     }
+    return std::optional<StepInfo>();
+  };
+  CKPTREE_ASSIGN_OR_RETURN(std::optional<StepInfo> base, find(step.base));
+  if (!base || base->branch != step.branch || base->step < step.step) {
+    return base;
+  }
+  // It was written over: its base is what was newest then, and comes later.
+  for (const BranchInfo& branch : branches) {
+    if (branch.name == step.branch) return find(branch.origin_version);
   }
   return std::optional<StepInfo>();
 }

@@ -207,6 +207,42 @@ absl::StatusOr<std::vector<LeafInfo>> SubtreePieces::Next() {
   return FindSubtree(step_, key_);
 }
 
+std::vector<std::string> PlainKeys(std::vector<std::string> keys) {
+  for (std::string& key : keys) {
+    if (IsPattern(key)) continue;
+    const absl::StatusOr<Path> path = Path::Parse(WithoutSlash(key));
+    if (path.ok() && !path->empty()) key = path->Text();
+  }
+  return keys;
+}
+
+absl::Status FollowTies(const Step& step, std::vector<LeafInfo>* infos) {
+  for (LeafInfo& info : *infos) {
+    if (!info.tie_to) continue;
+    CKPTREE_ASSIGN_OR_RETURN(LeafInfo holder, step.Holder(info));
+    holder.name = std::move(info.name);
+    holder.path = std::move(info.path);
+    holder.tie_to = std::move(info.tie_to);
+    info = std::move(holder);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<LeafDetail>> DetailsOf(
+    const Step& step, const std::vector<LeafInfo>& infos) {
+  const auto is_tie = [](const LeafInfo& info) {
+    return info.tie_to.has_value();
+  };
+  if (std::none_of(infos.begin(), infos.end(), is_tie)) {
+    return step.Details(infos);
+  }
+  std::vector<LeafInfo> holders = infos;
+  for (LeafInfo& info : holders) {
+    if (info.tie_to) info.path = *info.tie_to;
+  }
+  return step.Details(holders);
+}
+
 absl::StatusOr<std::vector<std::string>> NamesIn(
     const std::vector<const Step*>& steps, std::string_view key) {
   std::vector<std::string> names;

@@ -85,12 +85,19 @@ class Differences {
         values_(values),
         pieces_(before, after) {}
 
-  // Leaves of other names are passed over; `names` are ascending. To be called
-  // before any are read.
-  void Only(std::vector<std::string> names) { names_ = std::move(names); }
+  // Leaves of other names are passed over. `leaves`: those names that are of
+  // leaves of the step before. Both are ascending. To be called before any are
+  // read.
+  void Only(std::vector<std::string> names, std::vector<std::string> leaves) {
+    names_ = std::move(names);
+    leaves_ = std::move(leaves);
+  }
 
   std::size_t size() const { return size_; }
-  std::uint64_t same() const { return pieces_.same(); }
+  // Of all, once all are read.
+  std::uint64_t same() const {
+    return names_ ? leaves_.size() - differing_ : pieces_.same();
+  }
   bool has_non_finite() const { return has_non_finite_; }
 
   // Of each run the place of its first one comes before it.
@@ -121,6 +128,12 @@ class Differences {
           return !std::binary_search(names_->begin(), names_->end(),
                                      difference.name);
         });
+        for (const LeafDifference& difference : run) {
+          differing_ += std::binary_search(leaves_.begin(), leaves_.end(),
+                                           difference.name)
+                            ? 1
+                            : 0;
+        }
       }
       if (run.empty()) continue;
       begins_.push_back(size_);
@@ -214,6 +227,8 @@ class Differences {
   const bool values_;
   internal::DifferencePieces pieces_;
   std::optional<std::vector<std::string>> names_;  // Nothing: all.
+  std::vector<std::string> leaves_;                // Of names_.
+  std::size_t differing_ = 0;                      // Of these.
   bool begun_ = false;
   bool ended_ = false;
   bool has_non_finite_ = false;
@@ -321,11 +336,17 @@ absl::StatusOr<std::vector<std::string>> TwoEnds(
   if (dots == word.npos || word.substr(0, dots).find(':') != word.npos) {
     return words;
   }
-  std::vector<std::string> ends;
-  for (const std::string& end : {word.substr(0, dots), word.substr(dots + 2)}) {
-    absl::StatusOr<std::string> plain = PlainEnd(session, end);
-    if (!plain.ok()) return plain.status();
-    ends.push_back(plain->empty() ? "latest" : *std::move(plain));
+  std::vector<std::string> ends = {word.substr(0, dots), word.substr(dots + 2)};
+  // What the second leaves out it takes from the first.
+  const std::string branch = FromTheEnd(ends[0]).branch;
+  for (std::string& end : ends) {
+    CKPTREE_ASSIGN_OR_RETURN(end, PlainEnd(session, end, branch));
+    if (end.empty()) end = "latest";
+    if (branch.empty() || !FromTheEnd(end).branch.empty() ||
+        end.starts_with('@')) {
+      continue;
+    }
+    end.insert(0, branch + "/");
   }
   return ends;
 }
@@ -387,7 +408,14 @@ absl::StatusOr<int> RunDiff(Session& session) {
   if (!key.empty()) {
     CKPTREE_ASSIGN_OR_RETURN(std::vector<std::string> names,
                              NamesIn({&before, &after}, key));
-    found.Only(std::move(names));
+    std::vector<std::string> leaves;
+    const auto of_before = FindSubtree(before, key);
+    for (const LeafInfo& leaf :
+         of_before.ok() ? *of_before : std::vector<LeafInfo>()) {
+      if (leaf.is_leaf() && !leaf.tie_to) leaves.push_back(leaf.name);
+    }
+    std::sort(leaves.begin(), leaves.end());
+    found.Only(std::move(names), std::move(leaves));
   }
   CKPTREE_RETURN_IF_ERROR(found.Begin());
   const auto name = [](const Step& step) {

@@ -182,14 +182,11 @@ absl::StatusOr<int> PrintSubtrees(Session& session,
 absl::StatusOr<int> PrintFreed(Session& session, const TableOptions& options) {
   std::vector<StepSelector> steps;
   Json names = Json::array();
-  for (const std::string& word : session.words()) {
-    const absl::StatusOr<std::vector<StepInfo>> found =
-        FindSteps(session, word);
-    if (!found.ok()) return found.status();
-    for (const StepInfo& info : *found) {
-      steps.push_back(AtStep(info.step, info.branch));
-      names.push_back(Text(steps.back()));
-    }
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> found,
+                           FindAllSteps(session, session.words()));
+  for (const StepInfo& info : found) {
+    steps.push_back(AtStep(info.step, info.branch));
+    names.push_back(Text(steps.back()));
   }
   const absl::StatusOr<Store*> store = session.OpenStore();
   if (!store.ok()) return store.status();

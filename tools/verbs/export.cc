@@ -147,9 +147,9 @@ absl::Status AddArraysOf(const Step& step, std::string_view key,
 
 absl::Status AddArraysOf(const FileWord& word,
                          std::vector<ExportArray>* arrays) {
-  CKPTREE_ASSIGN_OR_RETURN(const FileTarget target,
-                           FindArrays(*word.file, word.key));
-  for (const FileArray& found : target.arrays) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<FileArray> all,
+                           FindWholeArrays(*word.file, word.key, "export"));
+  for (const FileArray& found : all) {
     ExportArray array;
     array.key = found.name;
     array.name =
@@ -168,11 +168,11 @@ absl::Status AddArraysOf(const FileWord& word,
 }
 
 // Keeps what the flags ask for and the format can hold.
-absl::Status Choose(const Arguments& arguments, ExportFormat format,
+absl::Status Choose(const Arguments& arguments,
+                    const std::vector<std::string>& globs, ExportFormat format,
                     Plan* plan) {
   CKPTREE_ASSIGN_OR_RETURN(Naming naming, ParseNaming(arguments));
   std::string like;
-  const std::vector<std::string> globs = arguments.All("keys");
   std::map<std::string, std::string> names;  // To the key they come from.
   std::vector<ExportArray> chosen;
   for (ExportArray& array : plan->arrays) {
@@ -294,7 +294,9 @@ absl::StatusOr<int> RunExport(Session& session) {
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<FileWord> file,
                            FindFile(session, session.words()[0]));
   Plan plan;
-  const std::vector<std::string> globs = session.arguments().All("keys");
+  std::vector<std::string> globs = session.arguments().All("keys");
+  // A file may have names that are no keys.
+  if (!file) globs = PlainKeys(std::move(globs));
   for (const std::string& glob : globs) {
     CKPTREE_RETURN_IF_ERROR(ValidateGlob(glob));
   }
@@ -317,7 +319,7 @@ absl::StatusOr<int> RunExport(Session& session) {
                 {"ckptree.digest", step->info().digest}};
     from = "step " + name;
   }
-  CKPTREE_RETURN_IF_ERROR(Choose(session.arguments(), format, &plan));
+  CKPTREE_RETURN_IF_ERROR(Choose(session.arguments(), globs, format, &plan));
   RemoveAbandonedBeside(target);
   if (step.has_value()) {
     const std::string_view loss = internal::LossIn(step->info().note);

@@ -250,8 +250,9 @@ bool CanBeNamed(ExportFormat format, const std::string& name) {
       return StaysInside(name);
     case ExportFormat::kNpy:
     case ExportFormat::kRaw:
-      return name.find('/') == std::string::npos && name != "." &&
-             name != ".." && name != "index.json";
+      // Behind it stand the ending and, until it is whole, that of NewFile.
+      return name.size() <= 220 && name.find('/') == std::string::npos &&
+             name != "." && name != ".." && name != "index.json";
   }
   return false;
 }

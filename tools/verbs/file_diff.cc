@@ -32,6 +32,7 @@ namespace {
 
 // One array of one side.
 struct SideArray {
+  std::string own_name;  // Where it is.
   LeafInfo leaf;
   std::string type;  // "float32[3,4]", or the file's own word.
   std::uint64_t bytes = 0;
@@ -65,11 +66,25 @@ std::string NameOf(const ArrayFile& file, const FileArray& array, Names names) {
                                    : array.leaf.name;
 }
 
-void AddFile(const FileWord& word, Names names, DiffSide* side) {
+absl::Status TwoOfOneName(std::string_view a, std::string_view b,
+                          std::string_view name) {
+  return WithHint(
+      absl::InvalidArgumentError(absl::StrFormat(
+          "`%s` and `%s` would both be `%s`, by which arrays are found in the "
+          "other one",
+          Escape(a), Escape(b), Escape(name))),
+      "`ckptree get REV:KEY --out FILE.npy` writes one array to compare");
+}
+
+absl::Status AddFile(const FileWord& word, Names names, DiffSide* side) {
   side->file = word;
   side->name = word.file->path();
   for (const FileArray& array : word.file->arrays()) {
-    SideArray& added = side->arrays[NameOf(*word.file, array, names)];
+    const std::string name = NameOf(*word.file, array, names);
+    const auto [place, fresh] = side->arrays.try_emplace(name);
+    SideArray& added = place->second;
+    if (!fresh) return TwoOfOneName(added.own_name, array.name, name);
+    added.own_name = array.name;
     added.leaf = array.leaf;
     added.bytes = array.bytes;
     added.type = (array.leaf.dtype == DType::kNone
@@ -80,6 +95,7 @@ void AddFile(const FileWord& word, Names names, DiffSide* side) {
       return ReaderOf(*file, array);
     };
   }
+  return absl::OkStatus();
 }
 
 // True where `key`, which may be a subtree or a glob, is of `name`.
@@ -103,7 +119,10 @@ absl::Status AddStep(Step opened, DiffSide* side, bool dotted,
       continue;
     }
     const std::string name = dotted ? DottedName(named.path) : named.name;
-    SideArray& added = side->arrays[name];
+    const auto [place, fresh] = side->arrays.try_emplace(name);
+    SideArray& added = place->second;
+    if (!fresh) return TwoOfOneName(added.own_name, named.name, name);
+    added.own_name = named.name;
     added.bytes = static_cast<std::uint64_t>(
         ArrayBytes(leaf.dtype, leaf.packed, leaf.shape).value_or(0));
     added.type = std::string(Name(leaf.dtype)) + ShapeText(leaf.shape);
@@ -117,12 +136,14 @@ absl::Status AddStep(Step opened, DiffSide* side, bool dotted,
 
 // Whether the names of the file are keys joined by dots, as `export` makes
 // them, or what `import` makes keys of: by how many leaves of the step would
-// have them; of both as many, by whether they have slashes as keys do.
+// have them; of both as many, by whether they have slashes as keys do. Names
+// that two arrays would have are no names.
 absl::StatusOr<bool> IsDotted(const FileWord& word, const Step& step) {
-  std::set<std::string, std::less<>> names, keys;
+  std::set<std::string, std::less<>> names, keys, of_step;
   bool slashes = false;
+  bool ambiguous = false;
   for (const FileArray& array : word.file->arrays()) {
-    names.insert(DottedNameOf(*word.file, array));
+    ambiguous |= !names.insert(DottedNameOf(*word.file, array)).second;
     keys.insert(array.leaf.name);
     slashes = slashes || (word.file->has_paths()
                               ? array.leaf.path.parts().size() > 1
@@ -133,9 +154,12 @@ absl::StatusOr<bool> IsDotted(const FileWord& word, const Step& step) {
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> leaves, step.Leaves());
   for (const LeafInfo& leaf : leaves) {
     if (!leaf.is_leaf() && !leaf.tie_to) continue;
-    as_names += names.contains(DottedName(leaf.path)) ? 1 : 0;
+    const std::string dotted = DottedName(leaf.path);
+    as_names += names.contains(dotted) ? 1 : 0;
+    ambiguous |= !of_step.insert(dotted).second;
     as_keys += keys.contains(leaf.name) ? 1 : 0;
   }
+  if (ambiguous && as_keys > 0) return false;
   return as_names == as_keys ? !slashes : as_names > as_keys;
 }
 
@@ -179,11 +203,11 @@ absl::StatusOr<int> DiffFiles(Session& session,
   for (int i = 0; i < 2; ++i) {
     const std::optional<FileWord>& word = i == 0 ? before : after;
     if (word) {
-      AddFile(*word,
-              !opened  ? Names::kOwn
-              : dotted ? Names::kDotted
-                       : Names::kKeys,
-              &sides[i]);
+      CKPTREE_RETURN_IF_ERROR(AddFile(*word,
+                                      !opened  ? Names::kOwn
+                                      : dotted ? Names::kDotted
+                                               : Names::kKeys,
+                                      &sides[i]));
       std::string asked = word->key;
       const absl::StatusOr<Path> path = Path::Parse(asked);
       if (opened && dotted && word->file->has_paths() && path.ok()) {
@@ -307,7 +331,7 @@ absl::StatusOr<int> DiffFiles(Session& session,
           "%s has no array `%s`; %s left out. `ckptree export --strip` writes "
           "names without their beginning",
           Escape(sides[i].name), Escape(key),
-          CountText(unnamed[i], "one was", "were")));
+          CountText(unnamed[i], "array was", "arrays were")));
     }
     const std::uint64_t others = sides[0].others + sides[1].others;
     if (others > 0) {

@@ -181,8 +181,8 @@ absl::StatusOr<int> LsFile(Session& session, const FileWord& word) {
   CKPTREE_ASSIGN_OR_RETURN(const TableOptions options,
                            ParseTableOptions(session.arguments()));
   CKPTREE_RETURN_IF_ERROR(CheckFileFlags(session, {"depth", "all"}));
-  CKPTREE_ASSIGN_OR_RETURN(const FileTarget target,
-                           FindArrays(*word.file, word.key));
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<FileArray> arrays,
+                           FindWholeArrays(*word.file, word.key, "ls"));
   const bool stats = session.arguments().Has("stats");
   bool wanted = stats;
   Table table;
@@ -200,7 +200,7 @@ absl::StatusOr<int> LsFile(Session& session, const FileWord& word) {
   }
   table.columns.push_back({.name = "type"});
   const Interruptible interruptible;
-  for (const FileArray& array : target.arrays) {
+  for (const FileArray& array : arrays) {
     std::optional<Statistics> statistics;
     if (wanted && Readable(array)) {
       CKPTREE_ASSIGN_OR_RETURN(statistics, StatisticsOf(*word.file, array));
@@ -220,12 +220,12 @@ absl::StatusOr<int> LsFile(Session& session, const FileWord& word) {
 
 absl::StatusOr<int> ShowFile(Session& session, const FileWord& word) {
   CKPTREE_RETURN_IF_ERROR(CheckFileFlags(session, {"parts"}));
-  CKPTREE_ASSIGN_OR_RETURN(const FileTarget target,
-                           FindArrays(*word.file, word.key));
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<FileArray> arrays,
+                           FindWholeArrays(*word.file, word.key, "show"));
   const bool exact = session.arguments().Has("bytes");
   std::uint64_t bytes = 0, elements = 0;
   std::map<std::string, std::uint64_t> types;
-  for (const FileArray& array : target.arrays) {
+  for (const FileArray& array : arrays) {
     bytes += array.bytes;
     elements += NumberCount(array.leaf);
     ++types[DTypeCell(array).text];
@@ -236,8 +236,8 @@ absl::StatusOr<int> ShowFile(Session& session, const FileWord& word) {
   std::vector<std::pair<std::string, std::string>> lines = {
       {"file", word.file->path()},
       {"format", std::string(word.file->format())}};
-  if (!word.key.empty() && target.arrays.size() == 1) {
-    const FileArray& array = target.arrays[0];
+  if (!word.key.empty() && arrays.size() == 1) {
+    const FileArray& array = arrays[0];
     const bool array_known = Readable(array);
     document["key"] = array.name;
     document["type"] = array.type;
@@ -259,12 +259,12 @@ absl::StatusOr<int> ShowFile(Session& session, const FileWord& word) {
       }
     }
   } else {
-    document["arrays"] = target.arrays.size();
+    document["arrays"] = arrays.size();
     document["elements"] = elements;
     document["bytes"] = bytes;
     document["dtypes"] = types;
     document["metadata"] = Json::object();
-    lines.emplace_back("arrays", absl::StrFormat("%d", target.arrays.size()));
+    lines.emplace_back("arrays", absl::StrFormat("%d", arrays.size()));
     lines.emplace_back("elements", absl::StrFormat("%d", elements));
     lines.emplace_back("size", SizeText(bytes, exact));
     for (const auto& [type, count] : types) {
@@ -375,10 +375,10 @@ absl::StatusOr<int> StatFile(Session& session, const FileWord& word) {
   table.columns.push_back({.name = "dtype"});
   table.columns.push_back({.name = "shape"});
   table.columns.push_back({.name = "bytes"});
-  CKPTREE_ASSIGN_OR_RETURN(const FileTarget target,
-                           FindArrays(*word.file, word.key));
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<FileArray> arrays,
+                           FindWholeArrays(*word.file, word.key, "stat"));
   const Interruptible interruptible;
-  for (const FileArray& array : target.arrays) {
+  for (const FileArray& array : arrays) {
     std::optional<Statistics> statistics;
     if (Readable(array)) {
       CKPTREE_ASSIGN_OR_RETURN(statistics, StatisticsOf(*word.file, array));

@@ -123,7 +123,8 @@ absl::StatusOr<int> RunFind(Session& session) {
   if (!options.ok()) return options.status();
   absl::StatusOr<Expression> condition = Expression::Parse(session.words()[0]);
   if (!condition.ok()) return WithHint(condition.status(), kWhereHint);
-  std::vector<std::string> globs = session.arguments().All("keys");
+  const std::vector<std::string> globs =
+      PlainKeys(session.arguments().All("keys"));
   for (const std::string& glob : globs) {
     if (absl::Status status = ValidateGlob(glob); !status.ok()) {
       return WithHint(status, "`*` is any run in one part, `**` any parts");

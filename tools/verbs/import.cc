@@ -57,6 +57,13 @@ absl::StatusOr<std::vector<Checkpoint>> FindCheckpoints(
       CKPTREE_RETURN_IF_ERROR(OpenArrayFile(word).status());
     }
     const std::optional<std::int64_t> number = step ? step : NumberOf(word);
+    if (!number && word.find("-of-") != word.npos) {
+      return WithHint(
+          absl::InvalidArgumentError(absl::StrFormat(
+              "%s is one file of several, by its name", Escape(word))),
+          "name the index beside it, FILE.safetensors.index.json; --step N "
+          "saves this one alone");
+    }
     if (!number) {
       return WithHint(
           absl::InvalidArgumentError(absl::StrFormat(

@@ -16,6 +16,7 @@
 #include "core/engine/step_difference.h"
 #include "core/engine/step_reader.h"
 #include "core/engine/store_engine.h"
+#include "tools/line/target.h"
 
 namespace ckptree::tools {
 
@@ -73,9 +74,11 @@ absl::StatusOr<LeafInSteps> LeafInSteps::Read(const Store& store,
       found.without_.push_back(number);
       continue;
     }
-    if (leaf->tie_to) continue;
+    std::vector<LeafInfo> one = {*std::move(leaf)};
+    CKPTREE_RETURN_IF_ERROR(FollowTies(*step, &one));
     CKPTREE_ASSIGN_OR_RETURN(const LeafDetail detail, step->Detail(path));
-    found.leaves_.push_back(std::make_unique<const LeafInfo>(*std::move(leaf)));
+    found.leaves_.push_back(
+        std::make_unique<const LeafInfo>(std::move(one.front())));
     PastValue& value =
         *found.others_.emplace_back(std::make_unique<PastValue>());
     value.leaf = found.leaves_.back().get();

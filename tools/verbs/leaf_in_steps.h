@@ -32,8 +32,9 @@ class LeafInSteps {
     const internal::PastValue* value;  // Never null.
   };
 
-  // Of the steps that `options` names, where there is a leaf at `path`, and no
-  // tie. None where there is no such branch. kCancelled.
+  // Of the steps that `options` names, where there is a leaf at `path`, or a
+  // tie, which has what the leaf has that it is tied to. None where there is no
+  // such branch. kCancelled.
   static absl::StatusOr<LeafInSteps> Read(const Store& store, const Path& path,
                                           const HistoryOptions& options);
 

@@ -30,9 +30,6 @@ constexpr std::string_view kStepNames[] = {
     "step",          "branch", "leaves", "new_bytes",
     "logical_bytes", "pinned", "tags",   "note"};
 
-// So few are opened, rather than all that their leaves ever were be read.
-constexpr std::size_t kFewSteps = 16;
-
 bool IsLeafName(std::string_view name) {
   return std::find(std::begin(kLeafNames), std::end(kLeafNames), name) !=
          std::end(kLeafNames);
@@ -116,28 +113,6 @@ bool IsStatistic(std::string_view name) {
   if (name.starts_with(kBefore)) name.remove_prefix(kBefore.size());
   return std::find(kLeafNames + kWithoutStatistics, std::end(kLeafNames),
                    name) != std::end(kLeafNames);
-}
-
-// `info` is taken where it may be, else copied into what the leaf has already.
-template <typename Info>
-void LeafSearch::Put(Info&& info, const LeafDetail* detail) {
-  // Most steps have the same leaves, in the same order.
-  if (next_place_ >= leaves_.size() ||
-      leaves_[next_place_].info.name != info.name) {
-    const auto [place, fresh] = places_.emplace(info.name, leaves_.size());
-    if (fresh) leaves_.emplace_back().seen = turn_;
-    next_place_ = place->second;
-  }
-  Leaf& leaf = leaves_[next_place_++];
-  leaf.there = true;
-  leaf.statistics = detail == nullptr ? std::nullopt : detail->statistics;
-  Values values;
-  AddValues(info, detail, &values);
-  if (!leaf.values.empty() && leaf.values == values) return;
-  leaf.info = std::forward<Info>(info);
-  leaf.before = std::move(leaf.values);
-  leaf.values = std::move(values);
-  leaf.changed = turn_;
 }
 
 void LeafSearch::AddValues(const LeafInfo& leaf, const LeafDetail* detail,
@@ -228,56 +203,6 @@ std::map<std::string, Json, std::less<>> LeafSearch::StepValues(
   return values;
 }
 
-void LeafSearch::LoadHistories() {
-  // One is of one branch.
-  if (earlier_ != nullptr && earlier_->branch != steps_.front().branch) return;
-  std::size_t opened = 0;
-  const StepInfo* before = earlier_;
-  for (const StepInfo& info : steps_) {
-    step_values_ = StepValues(info, std::exchange(before, &info));
-    opened += CannotHold(info) ? 0 : 1;
-    if (opened == kFewSteps) break;
-  }
-  if (opened < kFewSteps) return;
-  HistoryOptions options;
-  options.branch = steps_.front().branch;
-  options.first = (earlier_ != nullptr ? *earlier_ : steps_.front()).step;
-  options.last = steps_.back().step;
-  options.cancelled = Interrupted;
-  for (const Path& path : named_) {
-    absl::StatusOr<LeafInSteps> found =
-        LeafInSteps::Read(*store_, path, options);
-    if (!found.ok() || found->AnyBelow(*store_, path, options)) {
-      histories_.clear();
-      return;
-    }
-    histories_.push_back({path.Text(), *std::move(found)});
-  }
-}
-
-void LeafSearch::LoadFromHistories(const StepInfo& info) {
-  ++turn_;
-  for (History& history : histories_) {
-    const std::vector<LeafInSteps::InStep>& steps = history.found.steps();
-    while (history.at < steps.size() && steps[history.at].step < info.step) {
-      ++history.at;
-    }
-    const internal::PastValue* const value =
-        history.at < steps.size() && steps[history.at].step == info.step
-            ? steps[history.at].value
-            : nullptr;
-    if (value != nullptr && IsWanted(*value->leaf)) {
-      // What a condition may ask.
-      const LeafDetail detail = {.bytes = value->bytes,
-                                 .since_step = value->since_step,
-                                 .statistics = value->statistics};
-      Put(*value->leaf, &detail);
-    } else {
-      Remove(history.name);
-    }
-  }
-}
-
 absl::Status LeafSearch::Begin(const Store& store,
                                const std::vector<StepInfo>& steps, bool settle,
                                const StepInfo* earlier) {
@@ -348,43 +273,16 @@ bool LeafSearch::StandsAlone() const {
   return named_.empty() && !step_ && (!of_before_ || before_ == nullptr);
 }
 
-absl::StatusOr<std::optional<Step>> LeafSearch::Open(
-    const StepInfo& info) const {
-  absl::StatusOr<Step> step = store_->OpenStep(AtStep(info.step, info.branch));
-  if (IsStepGone(step.status())) return std::optional<Step>();
-  CKPTREE_RETURN_IF_ERROR(step.status());
-  return std::optional<Step>(*std::move(step));
-}
-
-absl::StatusOr<bool> LeafSearch::Load(const StepInfo& info) {
-  if (!histories_.empty()) {
-    LoadFromHistories(info);
-    return true;
-  }
-  CKPTREE_ASSIGN_OR_RETURN(std::optional<Step> step, Open(info));
-  if (!step) return false;
-  ++turn_;
-  // To compare two steps takes two records of each leaf that differs. Of one
-  // that is equal more may be known than before.
-  const bool little = step_ && changed_since_ * 2 < info.leaf_count &&
-                      step_->info().unknown_leaves == info.unknown_leaves;
-  CKPTREE_RETURN_IF_ERROR(little ? LoadChanges(*step) : LoadAll(*step));
-  if (leaf_count_ != info.leaf_count) CKPTREE_RETURN_IF_ERROR(LoadAll(*step));
-  step_ = std::move(step);
-  changed_since_ = 0;
-  return true;
-}
-
 absl::Status LeafSearch::LookAtPiece() {
   CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafInfo> infos, pieces_->Next());
   if (infos.empty()) {
     EndPieces();
     return absl::OkStatus();
   }
-  EraseOthers(&infos);
+  CKPTREE_RETURN_IF_ERROR(EraseOthers(*step_, &infos));
   std::vector<LeafDetail> details;
   if (needs_details_) {
-    CKPTREE_ASSIGN_OR_RETURN(details, step_->Details(infos));
+    CKPTREE_ASSIGN_OR_RETURN(details, DetailsOf(*step_, infos));
   }
   std::vector<Leaf> leaves(infos.size());
   CKPTREE_RETURN_IF_ERROR(SetHolds(leaves, [&](Leaf* leaf) {
@@ -416,93 +314,6 @@ void LeafSearch::EndPieces() {
   changed_since_ = 0;
   before_is_loaded_ = true;
   asked_turn_ = turn_;
-}
-
-bool LeafSearch::IsWanted(const LeafInfo& leaf) const {
-  return globs_.empty() ||
-         std::any_of(globs_.begin(), globs_.end(), [&](const auto& glob) {
-           return MatchesGlob(glob, leaf.name);
-         });
-}
-
-void LeafSearch::EraseOthers(std::vector<LeafInfo>* leaves) const {
-  std::erase_if(*leaves, [this](const LeafInfo& leaf) {
-    return !leaf.is_leaf() || !IsWanted(leaf);
-  });
-}
-
-absl::StatusOr<std::vector<LeafInfo>> LeafSearch::Wanted(
-    const Step& step) const {
-  std::vector<LeafInfo> infos;
-  if (named_.empty()) {
-    CKPTREE_ASSIGN_OR_RETURN(infos, step.Leaves());
-  }
-  std::set<std::string> seen;  // One subtree may be below another.
-  for (const Path& path : named_) {
-    CKPTREE_ASSIGN_OR_RETURN(std::optional<LeafInfo> info, step.Find(path));
-    std::vector<LeafInfo> found;
-    if (info && (info->is_leaf() || info->tie_to)) {
-      found.push_back(*std::move(info));
-    } else {
-      CKPTREE_ASSIGN_OR_RETURN(found, step.Leaves(path.Text()));
-    }
-    for (LeafInfo& leaf : found) {
-      if (seen.insert(leaf.name).second) infos.push_back(std::move(leaf));
-    }
-  }
-  EraseOthers(&infos);
-  return infos;
-}
-
-absl::Status LeafSearch::LoadAll(const Step& step) {
-  CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafInfo> infos, Wanted(step));
-  leaf_count_ = step.info().leaf_count;
-  return Replace(step, std::move(infos));
-}
-
-absl::Status LeafSearch::Replace(const Step& step,
-                                 std::vector<LeafInfo> infos) {
-  std::vector<LeafDetail> details;
-  if (needs_details_) {
-    CKPTREE_ASSIGN_OR_RETURN(details, step.Details(infos));
-  }
-  for (Leaf& leaf : leaves_) leaf.there = false;
-  if (leaves_.empty()) leaves_.reserve(infos.size());
-  for (std::size_t i = 0; i < infos.size(); ++i) {
-    Put(std::move(infos[i]), needs_details_ ? &details[i] : nullptr);
-  }
-  for (Leaf& leaf : leaves_) {
-    if (!leaf.there) Remove(leaf.info.name);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status LeafSearch::LoadChanges(const Step& step) {
-  CKPTREE_ASSIGN_OR_RETURN(const DiffReport report, Diff(*step_, step));
-  const auto is_leaf = [](const std::optional<LeafInfo>& info) {
-    return info && info->is_leaf() && !info->tie_to;
-  };
-  for (const LeafChange& change : report.changes) {
-    const bool now = is_leaf(change.after);
-    if (is_leaf(change.before)) --leaf_count_;
-    if (now) ++leaf_count_;
-    if (!now) {
-      Remove(change.name);
-    } else if (IsWanted(*change.after)) {
-      Put(*change.after, &*change.after_detail);
-    }
-  }
-  return absl::OkStatus();
-}
-
-void LeafSearch::Remove(std::string_view name) {
-  const auto place = places_.find(std::string(name));
-  if (place == places_.end()) return;
-  Leaf& leaf = leaves_[place->second];
-  leaf.there = false;
-  leaf.holds = false;
-  leaf.values.clear();
-  leaf.before.clear();
 }
 
 template <typename Ask>
@@ -588,7 +399,7 @@ absl::Status LeafSearch::HitAll(const StepInfo& info, const Step* step,
   }
   if (unread.empty()) return absl::OkStatus();
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafDetail> details,
-                           step->Details(unread));
+                           DetailsOf(*step, unread));
   for (std::size_t i = 0; i < details.size(); ++i) {
     found_[found_before + i].at_first = details[i].statistics;
     leaves_of_unread[i]->info = std::move(unread[i]);

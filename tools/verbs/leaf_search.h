@@ -143,7 +143,9 @@ class LeafSearch {
   absl::Status Replace(const Step& step, std::vector<LeafInfo> infos);
   absl::Status LoadChanges(const Step& step);
   bool IsWanted(const LeafInfo& leaf) const;
-  void EraseOthers(std::vector<LeafInfo>* leaves) const;
+  // Ties that stay are what they are tied to, under their own names.
+  absl::Status EraseOthers(const Step& step,
+                           std::vector<LeafInfo>* leaves) const;
   void AddValues(const LeafInfo& leaf, const LeafDetail* detail,
                  Values* values) const;
   template <typename Info>

@@ -101,7 +101,7 @@ absl::Status LeafSearch::LookAtRange() {
   bool any = false;
   for (std::size_t i = 0; i < turns_.size(); ++i) {
     if (Interrupted()) return absl::CancelledError("interrupted");
-    EraseOthers(&range[i]);
+    CKPTREE_RETURN_IF_ERROR(EraseOthers(opened_[i], &range[i]));
     any = any || !range[i].empty();
     ++turn_;
     CKPTREE_RETURN_IF_ERROR(Replace(opened_[i], std::move(range[i])));

@@ -12,6 +12,7 @@
 #include "ckptree/path.h"
 #include "tools/line/command.h"
 #include "tools/line/step_range.h"
+#include "tools/line/target.h"
 #include "tools/output/byte_sink.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
@@ -53,7 +54,7 @@ absl::StatusOr<int> RunReport(Session& session) {
                     "write it to a file: `ckptree report -o run.html`");
   }
   ReportOptions options;
-  options.keys = session.arguments().All("keys");
+  options.keys = PlainKeys(session.arguments().All("keys"));
   options.histograms = session.arguments().All("hist");
   if (absl::Status status = CheckNames(options); !status.ok()) return status;
   const auto leaf_steps = session.arguments().Number("leaf-steps");

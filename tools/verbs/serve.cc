@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "tools/line/command.h"
+#include "tools/line/target.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/report/http_loader.h"
@@ -88,7 +89,7 @@ absl::StatusOr<int> RunServe(Session& session) {
   absl::StatusOr<std::string> token = TokenOf(session.arguments());
   if (!token.ok()) return token.status();
   ReportOptions options;
-  options.keys = session.arguments().All("keys");
+  options.keys = PlainKeys(session.arguments().All("keys"));
   options.histograms = session.arguments().All("hist");
   if (absl::Status status = CheckNames(options); !status.ok()) return status;
   options.cancelled = Interrupted;

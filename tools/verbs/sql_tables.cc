@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "tools/line/target.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/leaf_cells.h"
 #include "tools/output/quantity.h"
@@ -157,6 +158,10 @@ absl::StatusOr<std::unique_ptr<SqlRows>> TagsOf(const Store& store,
   return std::make_unique<ListedRows>(std::move(rows));
 }
 
+SqlValue TieOf(const LeafInfo& leaf) {
+  return leaf.tie_to ? SqlValue(leaf.tie_to->Text()) : SqlValue();
+}
+
 // What `stats` says of an array in a step, but for its digest.
 struct ArrayInStep {
   const std::string& branch;
@@ -211,8 +216,10 @@ SqlValue ArrayColumn(const ArrayInStep& array, int column) {
       return counted(s.zero);
     case 14:
       return Whole(array.bytes);
-    default:
+    case 15:
       return array.since_step;
+    default:
+      return TieOf(array.leaf);
   }
 }
 
@@ -265,7 +272,7 @@ class LeafRows final : public SqlRows {
       case 5:
         return array ? SqlValue(ShapeText(leaf.shape)) : SqlValue();
       default:
-        return leaf.tie_to ? SqlValue(leaf.tie_to->Text()) : SqlValue();
+        return TieOf(leaf);
     }
   }
 
@@ -287,12 +294,15 @@ class LeafRows final : public SqlRows {
     } else {
       CKPTREE_ASSIGN_OR_RETURN(leaves_, step->Leaves());
     }
-    std::erase_if(leaves_, [this](const LeafInfo& leaf) {
-      return statistics_ ? !leaf.is_leaf() || !HoldsArray(leaf)
-                         : !leaf.is_leaf() && !leaf.tie_to;
+    std::erase_if(leaves_, [](const LeafInfo& leaf) {
+      return !leaf.is_leaf() && !leaf.tie_to;
     });
-    if (statistics_ && !leaves_.empty()) {
-      CKPTREE_ASSIGN_OR_RETURN(details_, step->Details(leaves_));
+    if (!statistics_) return absl::OkStatus();
+    CKPTREE_RETURN_IF_ERROR(FollowTies(*step, &leaves_));
+    std::erase_if(leaves_,
+                  [](const LeafInfo& leaf) { return !HoldsArray(leaf); });
+    if (!leaves_.empty()) {
+      CKPTREE_ASSIGN_OR_RETURN(details_, DetailsOf(*step, leaves_));
     }
     return absl::OkStatus();
   }
@@ -392,7 +402,7 @@ constexpr SqlTable kSqlTables[] = {
      "branch TEXT, step INTEGER, key TEXT, dtype TEXT, shape TEXT, "
      "count INTEGER, l2 REAL, mean REAL, std REAL, min REAL, max REAL, "
      "nan INTEGER, inf INTEGER, zeros INTEGER, bytes INTEGER, since INTEGER, "
-     "digest TEXT",
+     "digest TEXT, tie_to TEXT",
      0, 1, 2, StatisticsRows},
 };
 

@@ -58,10 +58,11 @@ class Arrays {
     } else {
       CKPTREE_ASSIGN_OR_RETURN(next, pieces_.Next());
       ended_ = next.empty();
-      EraseOthers(&next);
+      CKPTREE_RETURN_IF_ERROR(
+          EraseOthers(keys_.empty() ? "" : keys_[0], &next));
     }
     CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafDetail> details,
-                             step_.Details(next));
+                             DetailsOf(step_, next));
     for (std::size_t i = 0; i < next.size(); ++i) Count(next[i], details[i]);
     leaves_.Add(std::move(next), step_.info().leaf_count);
     details_.Add(std::move(details), step_.info().leaf_count);
@@ -85,10 +86,18 @@ class Arrays {
   }
 
  private:
-  static void EraseOthers(std::vector<LeafInfo>* leaves) {
-    std::erase_if(*leaves, [](const LeafInfo& leaf) {
-      return !leaf.is_leaf() || !HoldsArray(leaf);
+  // A tie stays where `key` is its name: below a subtree the leaf that it is
+  // tied to has a row already.
+  absl::Status EraseOthers(const std::string& key,
+                           std::vector<LeafInfo>* leaves) const {
+    const std::string name = PlainKeys({key}).front();
+    std::erase_if(*leaves, [&](const LeafInfo& leaf) {
+      return leaf.tie_to ? leaf.name != name : !leaf.is_leaf();
     });
+    CKPTREE_RETURN_IF_ERROR(FollowTies(step_, leaves));
+    std::erase_if(*leaves,
+                  [](const LeafInfo& leaf) { return !HoldsArray(leaf); });
+    return absl::OkStatus();
   }
 
   absl::StatusOr<std::vector<LeafInfo>> OfSeveral() const {
@@ -97,7 +106,7 @@ class Arrays {
     for (const std::string& key : keys_) {
       CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafInfo> found,
                                FindSubtree(step_, key));
-      EraseOthers(&found);
+      CKPTREE_RETURN_IF_ERROR(EraseOthers(key, &found));
       for (LeafInfo& leaf : found) {
         if (seen.insert(leaf.name).second) arrays.push_back(std::move(leaf));
       }
