@@ -145,8 +145,8 @@ absl::Status DecodeChunks(const pb::LeafRecord& in, LeafRecord* record) {
 }
 
 absl::Status CheckBox(const Box& box) {
+  // A dimension that was read from unsigned and does not fit is negative.
   for (std::size_t i = 0; i < box.shape.size(); ++i) {
-    // Read from unsigned: what does not fit is negative here.
     if (box.start[i] < 0 || box.shape[i] < 0 || box.chunk_shape[i] < 1 ||
         box.start[i] > kMaxArrayBytes || box.shape[i] > kMaxArrayBytes ||
         box.chunk_shape[i] > kMaxArrayBytes) {
@@ -155,6 +155,24 @@ absl::Status CheckBox(const Box& box) {
   }
   if (!ElementCount(box.shape).has_value()) {
     return LeafFault("a box has too many elements");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBoxes(const LeafRecord& record) {
+  if (record.boxes.empty()) return absl::OkStatus();
+  std::int64_t chunks = 0;
+  for (const Box& box : record.boxes) {
+    if (absl::Status status = CheckBox(box); !status.ok()) return status;
+    const std::int64_t more = ChunkCount(box);
+    if (more > kMaxArrayBytes - chunks) {
+      return LeafFault("a box has too many chunks");
+    }
+    chunks += more;
+  }
+  if (chunks != static_cast<std::int64_t>(record.chunks.size())) {
+    return LeafFault(absl::StrFormat("the boxes have %d chunks, there are %d",
+                                     chunks, record.chunks.size()));
   }
   return absl::OkStatus();
 }
@@ -173,24 +191,13 @@ absl::Status DecodeBoxes(const pb::LeafRecord& in, LeafRecord* record) {
   }
   record->boxes.resize(static_cast<std::size_t>(count));
   auto next = in.dims().begin();
-  std::int64_t chunks = 0;
   for (Box& box : record->boxes) {
     for (auto* dims : {&box.start, &box.shape, &box.chunk_shape}) {
       dims->assign(next, next + static_cast<int>(rank));
       next += static_cast<int>(rank);
     }
-    if (absl::Status status = CheckBox(box); !status.ok()) return status;
-    const std::int64_t more = ChunkCount(box);
-    if (more > kMaxArrayBytes - chunks) {
-      return LeafFault("a box has too many chunks");
-    }
-    chunks += more;
   }
-  if (count > 0 && chunks != static_cast<std::int64_t>(record->chunks.size())) {
-    return LeafFault(absl::StrFormat("the boxes have %d chunks, there are %d",
-                                     chunks, record->chunks.size()));
-  }
-  return absl::OkStatus();
+  return CheckBoxes(*record);
 }
 
 // What holds of statistics however they came about.
@@ -205,18 +212,25 @@ bool Plausible(const Statistics& s) {
          !(s.sum_of_squares < 0);
 }
 
+absl::Status CheckStatistics(const LeafRecord& record) {
+  const std::size_t count = record.statistics.size();
+  const std::size_t expected = record.is_inline ? 1 : record.chunks.size();
+  if (count != 0 && count != expected) {
+    return LeafFault(absl::StrFormat("statistics of %d chunks, there are %d",
+                                     count, expected));
+  }
+  for (const Statistics& statistics : record.statistics) {
+    if (!Plausible(statistics)) return LeafFault("statistics that cannot be");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status DecodeStatistics(const pb::LeafRecord& in, LeafRecord* record) {
   const int size = in.counts_size();
   if (size != in.moments_size() || size % 4 != 0) {
     return LeafFault("the statistics have columns of unequal length");
   }
-  const auto count = static_cast<std::size_t>(size / 4);
-  const std::size_t expected = record->is_inline ? 1 : record->chunks.size();
-  if (count != 0 && count != expected) {
-    return LeafFault(absl::StrFormat("statistics of %d chunks, there are %d",
-                                     count, expected));
-  }
-  record->statistics.resize(count);
+  record->statistics.resize(static_cast<std::size_t>(size / 4));
   for (int i = 0; i < size; i += 4) {
     Statistics& s = record->statistics[static_cast<std::size_t>(i / 4)];
     s.count = in.counts(i);
@@ -227,9 +241,13 @@ absl::Status DecodeStatistics(const pb::LeafRecord& in, LeafRecord* record) {
     s.max = in.moments(i + 1);
     s.sum = in.moments(i + 2);
     s.sum_of_squares = in.moments(i + 3);
-    if (!Plausible(s)) return LeafFault("statistics that cannot be");
   }
-  return absl::OkStatus();
+  return CheckStatistics(*record);
+}
+
+absl::Status CheckSince(const LeafRecord& record) {
+  if (record.since_version != 0) return absl::OkStatus();
+  return LeafFault("it is since version 0");
 }
 
 absl::Status CheckLength(const LeafRecord& record) {
@@ -276,7 +294,7 @@ absl::Status Decode(std::string_view body, pb::LeafRecord* in,
   } else {
     record->inline_value.clear();
   }
-  if (record->since_version == 0) return LeafFault("it is since version 0");
+  if (absl::Status status = CheckSince(*record); !status.ok()) return status;
   for (const auto decode : {DecodeChunks, DecodeBoxes, DecodeStatistics}) {
     if (absl::Status status = decode(*in, record); !status.ok()) {
       return status;
@@ -374,6 +392,21 @@ base::Digest ChunkValueDigest(std::uint64_t byte_length, const Box* box,
                &text);
   text.append(chunk.view());
   return base::DigestOf(text);
+}
+
+absl::Status CheckLeafRecord(const LeafRecord& record) {
+  for (const ChunkRef& chunk : record.chunks) {
+    if (absl::Status status = CheckChunk(
+            chunk, chunk.part, static_cast<std::uint32_t>(chunk.place));
+        !status.ok()) {
+      return status;
+    }
+  }
+  for (const auto check :
+       {CheckSince, CheckBoxes, CheckStatistics, CheckLength}) {
+    if (absl::Status status = check(record); !status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 void EncodeLeafRecord(const LeafRecord& record, std::string* out) {

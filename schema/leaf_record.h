@@ -84,6 +84,11 @@ base::Digest InlineValueDigest(std::string_view value);
 base::Digest ChunkValueDigest(std::uint64_t byte_length, const Box* box,
                               const base::Digest& chunk);
 
+// kDataLoss with what DecodeLeafRecord() would find in the record, but that it
+// is too long: for the one that writes what nobody could read. REQUIRES: the
+// lists of a box are of one length, the same for all boxes.
+absl::Status CheckLeafRecord(const LeafRecord& record);
+
 // Appends the enveloped record to `out`.
 void EncodeLeafRecord(const LeafRecord& record, std::string* out);
 

@@ -15,6 +15,7 @@
 #include "ckptree/path.h"
 #include "core/array/leaf_statistics.h"
 #include "core/process/arena.h"
+#include "core/process/first_error.h"
 #include "core/save/part_compare.h"
 #include "core/save/split_leaves.h"
 #include "core/version/leaf_share.h"
@@ -63,16 +64,29 @@ struct FreshBatch {
   std::uint64_t new_bytes = 0;
 };
 
-absl::Status CheckRecord(const SourceLeaf& source, std::size_t chunks,
-                         std::string_view encoded) {
+std::string NameOf(const SourceLeaf& source) {
+  return Path::Decode(source.path).value_or(Path()).Text();
+}
+
+absl::Status CheckSize(const SourceLeaf& source, std::size_t chunks,
+                       std::string_view encoded) {
   if (encoded.size() <= std::size_t{schema::kMaxRecordBytes}) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrFormat(
       "%s: with %d chunks its record has %d bytes, at most %d are possible: "
       "give it larger chunks",
-      Path::Decode(source.path).value_or(Path()).Text(), chunks, encoded.size(),
-      schema::kMaxRecordBytes));
+      NameOf(source), chunks, encoded.size(), schema::kMaxRecordBytes));
+}
+
+// No step is committed of which a leaf could not be read again, whatever let it
+// get here.
+absl::Status CheckReadable(const SourceLeaf& source, const LeafRecord& record) {
+  const absl::Status status = schema::CheckLeafRecord(record);
+  if (status.ok()) return status;
+  return absl::InternalError(
+      absl::StrFormat("%s could not be read again, and was not saved: %s",
+                      NameOf(source), status.message()));
 }
 
 // Whether the map of the base is so long that all records are to be written
@@ -98,7 +112,7 @@ class PartWriter {
   absl::StatusOr<PartResult> Run() {
     CKPTREE_RETURN_IF_ERROR(compare_.Run());
     sink_.Seal();
-    MakeRecords();
+    CKPTREE_RETURN_IF_ERROR(MakeRecords());
     // The syncs of the chunks take the disk's time, the rest the processor's.
     absl::Status chunks, leaves;
     PartResult result;
@@ -213,7 +227,7 @@ class PartWriter {
 
   // Records of the leaves that changed or of which more is known, or of all
   // where the map got too long; decides where they go.
-  void MakeRecords() {
+  absl::Status MakeRecords() {
     for (std::uint32_t i = 0; i < leaves_.size(); ++i) {
       if (leaves_[i].changed || leaves_[i].rewrite || leaves_[i].says_more ||
           dense_) {
@@ -221,7 +235,8 @@ class PartWriter {
       }
     }
     batches_.resize((fresh_.size() + kRecordsTogether - 1) / kRecordsTogether);
-    ForEach(0, batches_.size(), [this](std::size_t b) {
+    FirstError error;
+    ForEach(0, batches_.size(), [&](std::size_t b) {
       const ThreadLimit::Piece piece(task_.limit);
       LeafRecord record;
       FreshBatch& batch = batches_[b];
@@ -231,6 +246,7 @@ class PartWriter {
       for (std::size_t f = first; f < end; ++f) {
         FreshLeaf& leaf = fresh_[f];
         MakeRecord(leaf.ordinal, &record);
+        error.Note(CheckReadable(content_.leaves[leaf.ordinal], record));
         leaf.value = schema::ValueDigest(record);
         leaf.at = static_cast<std::uint32_t>(encoded.size());
         schema::EncodeLeafRecord(record, &encoded);
@@ -242,6 +258,7 @@ class PartWriter {
     for (const FreshBatch& batch : batches_) {
       record_bytes_ += batch.encoded.size();
     }
+    return error.status();
   }
 
   std::string_view encoded(std::size_t f) const {
@@ -265,7 +282,7 @@ class PartWriter {
       const std::uint32_t ordinal = fresh_[f].ordinal;
       const SourceLeaf& leaf = content_.leaves[ordinal];
       CKPTREE_RETURN_IF_ERROR(
-          CheckRecord(leaf, leaves_[ordinal].chunk_count, encoded(f)));
+          CheckSize(leaf, leaves_[ordinal].chunk_count, encoded(f)));
       schema::TableSlice slice;
       slice.path = base::DigestOf(leaf.path);
       slice.length = fresh_[f].record_bytes;

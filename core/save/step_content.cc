@@ -271,6 +271,18 @@ absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
     }
     leaf.only.box = &storage_->boxes.emplace_back(std::move(box));
   }
+  if (tensor.packed && *bytes > schema::kMaxChunkBytes) {
+    const std::int64_t chunk =
+        ArrayBytes(tensor.dtype, true, leaf.only.box->chunk_shape).value_or(0);
+    if (chunk > schema::kMaxChunkBytes) {
+      return Invalid(
+          "%s: packed %s of shape %s: its rows end within a byte, so that it "
+          "would be one chunk of %d bytes, at most %d: put it unpacked, or in "
+          "a shape whose rows end on bytes",
+          name, Name(tensor.dtype), ShapeText(leaf.only.box->shape), chunk,
+          schema::kMaxChunkBytes);
+    }
+  }
   leaf.only.data = static_cast<const std::byte*>(tensor.data);
   leaf.only.borrow = ownership == Ownership::kBorrow;
   if (tensor.copy || !access.strides.empty()) {

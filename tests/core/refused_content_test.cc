@@ -3,8 +3,12 @@
 // What could be saved and never be restored is refused: arrays with holes, JSON
 // that is not one.
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -67,6 +71,52 @@ TEST_F(RefusedContentTest, ArraysWithHoles) {
       .Put("scalar", box({}, {}, {}));
   ASSERT_OK(Commit(std::move(step)));
   EXPECT_OK(Restored(AtStep(9)).Value("w"));
+}
+
+// Packed elements are cut where a row ends on a byte; the format has no chunk
+// above 16 MiB.
+TEST_F(RefusedContentTest, PackedArraysThatCannotBeCut) {
+  const auto put = [](DType dtype, Shape shape, const Bytes& bytes) {
+    Tensor tensor = Array(dtype, std::move(shape), bytes);
+    tensor.packed = true;
+    return tensor;
+  };
+  constexpr std::int64_t kMi = 1 << 20;
+  const std::vector<std::pair<DType, Shape>> refused = {
+      {DType::kInt4, {3, 11 * kMi + 1}},
+      {DType::kInt4, {3, 3, 4 * kMi + 1}},
+      {DType::kInt2, {3, 22 * kMi + 1}}};
+  for (const auto& one : refused) {
+    const Bytes bytes(BytesOf(one.first, true, one.second));
+    ASSERT_GT(bytes.size(), std::size_t{16} << 20);
+    EXPECT_THAT(
+        Mistake([&](StepBuilder& step) {
+          step.Put("q/w", put(one.first, one.second, bytes),
+                   Ownership::kBorrow);
+          EXPECT_THAT(step.status(),
+                      StatusIs(kInvalid, HasSubstr("q/w: packed")));
+        }),
+        StatusIs(kInvalid, AllOf(HasSubstr("at most 16777216"),
+                                 HasSubstr("put it unpacked, or in a shape"))));
+  }
+  // The longest that is one chunk, of a length that cannot be cut; one whose
+  // rows end on bytes; and one without elements.
+  const Bytes bytes = RandomBytes(17 << 20, 3);
+  StepBuilder step = store_->Begin(9);
+  step.Put("most", put(DType::kInt4, {33, 1'016'799}, bytes))
+      .Put("rows", put(DType::kInt4, {2, 17 * kMi}, bytes))
+      .Put("none", put(DType::kInt4, {0, 3, 40 * kMi + 1}, bytes));
+  ASSERT_OK(Commit(std::move(step)));
+  Open();
+  Bytes wanted = bytes;
+  EXPECT_TRUE(Read(AtStep(9), "rows") == wanted);
+  EXPECT_TRUE(Read(AtStep(9), "none").empty());
+  // Whose last byte has one element.
+  wanted.resize(BytesOf(DType::kInt4, true, {33, 1'016'799}));
+  const Bytes most = Read(AtStep(9), "most");
+  ASSERT_EQ(most.size(), wanted.size());
+  EXPECT_TRUE(std::equal(wanted.begin(), wanted.end() - 1, most.begin()));
+  ExpectClean();
 }
 
 TEST_F(RefusedContentTest, WhatIsNoJson) {

@@ -83,7 +83,9 @@ struct Tensor {
   std::vector<std::int64_t> strides = {};
 
   // Types below 8 bits: two or more elements per byte (see ckptree/dtype.h).
-  // Such an array is put and read whole, dense, and not by boxes.
+  // Such an array is put and read whole, dense, and not by boxes. It is cut
+  // into chunks where its rows end on bytes: one above 16 MiB whose rows do
+  // not, so that it cannot be cut, is refused.
   bool packed = false;
 
   // The array of which this is a box, where it is not the whole: `shape`
