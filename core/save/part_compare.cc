@@ -477,21 +477,24 @@ void PartCompare::LeaveThinPacks() {
   };
   const auto kept = [this](std::size_t i) -> const ChunkRef* {
     if (leaves_[i].changed || leaves_[i].chunk_count != 1) return nullptr;
-    const ChunkRef& ref = chunks_[leaves_[i].first_chunk].ref;
-    return ref.length != ref.block_length ? &ref : nullptr;
+    return &chunks_[leaves_[i].first_chunk].ref;
+  };
+  // One that fills its block alone leaves nothing thin.
+  const auto shares = [](const ChunkRef* ref) {
+    return ref != nullptr && ref->length != ref->block_length;
   };
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
-    if (const ChunkRef* ref = kept(i)) {
+    if (const ChunkRef* ref = kept(i); shares(ref)) {
       live_of(*ref) += PackLayout::Taken(ref->length);
     }
   }
-  if (live.empty()) return;
+  if (live.empty() && !some_lost_) return;
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
     if (content_.leaves[i].form != LeafForm::kPacked) continue;
     const ChunkRef* const ref = kept(i);
     leaves_[i].rewrite =
-        ref != nullptr &&
-        (2 * live_of(*ref) < ref->block_length || IsLost(*ref));
+        (shares(ref) && 2 * live_of(*ref) < ref->block_length) ||
+        (ref != nullptr && IsLost(*ref));
   }
 }
 

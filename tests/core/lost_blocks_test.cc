@@ -2,6 +2,7 @@
 
 // What a process could not read is written again by its next save.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -13,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/engine/engine.h"
 #include "core/engine/store_engine.h"
 #include "tests/core/fixture.h"
 #include "tests/testutil/flip_byte.h"
@@ -102,14 +104,14 @@ class LostBlocksTest : public CoreTest,
   void Flip(const Bytes& bytes) {
     int flipped = 0;
     const std::string_view wanted(reinterpret_cast<const char*>(bytes.data()),
-                                  600);
+                                  std::min<std::size_t>(bytes.size(), 600));
     for (const auto& entry : fs::directory_iterator(path() + "/db")) {
       if (entry.path().extension() != ".sst") continue;
       std::ifstream file(entry.path(), std::ios::binary);
       const std::string content(std::istreambuf_iterator<char>(file), {});
       for (auto at = content.find(wanted); at != content.npos;
            at = content.find(wanted, at + 1)) {
-        FlipByte(entry.path(), at + 300);
+        FlipByte(entry.path(), at + wanted.size() / 2);
         ++flipped;
       }
     }
@@ -162,6 +164,48 @@ TEST_P(LostBlocksTest, AlsoByTheHandleThatMadeTheStore) {
   Meetings()[GetParam()].by(*store_, path(), 2);
   SaveBoth(3, 10);
   EXPECT_TRUE(Read(AtStep(3), "large") == RandomBytes(kLarge, 10));
+}
+
+// It has no neighbours: its pack is as long as it is. In a file, and in
+// `small`, where it is too short for a proof behind it.
+TEST_P(LostBlocksTest, ASmallLeafThatStandsAlone) {
+  for (const bool in_a_file : {true, false}) {
+    SCOPED_TRACE(in_a_file);
+    store_.reset();
+    std::filesystem::remove_all(path());
+    Open();
+    const Bytes large = RandomBytes(in_a_file ? kLarge : 0, 10);
+    const Bytes lone = RandomBytes(in_a_file ? 1000 : 300, 20);
+    const auto save = [&](std::int64_t step) {
+      StepBuilder builder = store_->Begin(step);
+      builder.Put("bias", Uint8s(lone)).Put("large", Uint8s(large));
+      return Commit(std::move(builder));
+    };
+    ASSERT_OK(save(1));
+    // The journal gives up what it has of a small save: the newest record
+    // stays, and the first file of a session repeats it.
+    for (const char* const tag : {"one", "two"}) {
+      Open();
+      ASSERT_OK(store_->Tag(tag, AtStep(1)));
+      ASSERT_OK(
+          internal::StoreEngine::Of(*store_).mutable_database()->WriteRows());
+    }
+    store_.reset();
+    ASSERT_NO_FATAL_FAILURE(Flip(lone));
+    Open();
+    Meetings()[GetParam()].by(*store_, path(), 1);
+    ASSERT_FALSE(Restored(AtStep(1)).Value("bias").ok());
+    for (const std::int64_t step : {2, 3}) {
+      ASSERT_OK(save(step));
+      EXPECT_TRUE(Read(AtStep(step), "bias") == lone);
+      EXPECT_TRUE(Read(AtStep(step), "large") == large);
+      EXPECT_EQ(store_->Resolve(AtStep(step))->changed_leaves, 0u);
+      EXPECT_EQ(store_->Resolve(AtStep(step))->new_bytes,
+                step == 2 ? lone.size() : 0u);
+    }
+    Open();
+    EXPECT_TRUE(Read(AtStep(3), "bias") == lone);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(MetBy, LostBlocksTest,
