@@ -50,14 +50,15 @@ struct PartLayout {
   // told.
   bool as_base = false;
   std::vector<BoxedLeaf> boxed;  // Ascending.
-  // 16 bytes for each leaf that every rank was given alike, in tree order,
-  // whichever of them saves it: a checksum of its path, and one of its entry
-  // and, where it is small and in the memory of the host, of its value.
+  // 16 bytes for each leaf and tie that every rank was given alike, in tree
+  // order, whichever of them saves it: checksums of its path, of its entry,
+  // and, where it is small and in the memory of the host, of its value, which
+  // is 0 where it was not looked at; of a tie, of its target.
   std::string replicated;
   // Encoded paths of those that other ranks save, where the base may have other
   // ones: to name one in an error.
   std::vector<std::string> names;
-  // Encoded path and target of each tie whose target is in another part.
+  // Encoded path and target of each other tie whose target is in another part.
   std::vector<std::pair<std::string, std::string>> ties;
   SplitLeaves split;
 

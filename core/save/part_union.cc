@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 
 #include "absl/strings/str_format.h"
 #include "base/big_endian.h"
@@ -151,6 +152,34 @@ absl::Status CheckLeaf(const std::vector<Found>& found) {
   return CheckCovered(entry.path, entry.shape, all);
 }
 
+// A tie of rank `rank` that is not in its part; `there`, `of`: what the parts
+// have at its path, and at that of its target.
+absl::Status CheckTie(const std::string& path, const std::string& target,
+                      std::uint16_t rank, const Found* there, const Found* of) {
+  if (there != nullptr) {
+    const TreeEntry& entry = *there->entry;
+    if (entry.kind == EntryKind::kTie && entry.tie_to == target) {
+      return absl::OkStatus();
+    }
+    return Refused(
+        "%s is not the same on ranks %d and %d: rank %d ties it to "
+        "%s, rank %d %s",
+        NameOf(path), std::min(there->part, rank), std::max(there->part, rank),
+        rank, NameOf(target), there->part,
+        entry.kind == EntryKind::kTie
+            ? absl::StrFormat("to %s", NameOf(entry.tie_to))
+            : absl::StrFormat("has a %s there", Name(entry.kind)));
+  }
+  if (of == nullptr) {
+    return Refused("%s is tied to %s, which no rank has", NameOf(path),
+                   NameOf(target));
+  }
+  return Refused(
+      "%s was put by rank %d and not by rank %d, which has %s, to which it is "
+      "tied: a tie is saved with its target",
+      NameOf(path), rank, of->part, NameOf(target));
+}
+
 }  // namespace
 
 absl::Status CheckUnion(const std::vector<PartToUnite>& parts,
@@ -202,15 +231,16 @@ absl::Status CheckUnion(const std::vector<PartToUnite>& parts,
         "most %d",
         entries, most);
   }
-  // A tie whose target no part has is in no part either.
+  const auto find = [&all](const std::string& path) -> const Found* {
+    const auto at = std::lower_bound(
+        all.begin(), all.end(), path,
+        [](const Found& one, const auto& p) { return one.entry->path < p; });
+    return at != all.end() && at->entry->path == path ? &*at : nullptr;
+  };
   for (const PartToUnite& part : parts) {
     for (const auto& [path, target] : *part.ties) {
-      const auto found = std::lower_bound(
-          all.begin(), all.end(), path,
-          [](const Found& at, const auto& p) { return at.entry->path < p; });
-      if (found != all.end() && found->entry->path == path) continue;
-      return Refused("%s is tied to %s, which no rank has", NameOf(path),
-                     NameOf(target));
+      CKPTREE_RETURN_IF_ERROR(
+          CheckTie(path, target, part.part, find(path), find(target)));
     }
   }
   return absl::OkStatus();
@@ -220,7 +250,11 @@ std::optional<Disagreement> CompareReplicated(
     const std::vector<std::pair<std::uint16_t, std::string_view>>& ranks) {
   if (ranks.empty()) return std::nullopt;
   constexpr std::size_t kBytes = 16;
-  const auto& [first, mine] = ranks.front();
+  const std::uint16_t first = ranks.front().first;
+  // What the first has, with the values that others were the first to look at.
+  std::string_view mine = ranks.front().second;
+  std::string joined;
+  std::map<std::size_t, std::uint16_t> looked;  // Who, by the place of it.
   for (const auto& [rank, theirs] : ranks) {
     if (theirs == mine) continue;
     // In tree order both: where the paths differ, one of them lacks one.
@@ -235,10 +269,16 @@ std::optional<Disagreement> CompareReplicated(
           base::ReadBig<std::uint32_t>(theirs, at + 8)) {
         return Disagreement{a, first, rank, Disagreement::How::kEntry};
       }
-      // One of them may not have looked.
-      if (value_a != value_b && value_a != 0 && value_b != 0) {
-        return Disagreement{a, first, rank, Disagreement::How::kValue};
+      if (value_a == value_b || value_b == 0) continue;  // Did not look.
+      if (value_a != 0) {
+        const auto by = looked.find(at);
+        return Disagreement{a, by == looked.end() ? first : by->second, rank,
+                            Disagreement::How::kValue};
       }
+      if (joined.empty()) joined = std::string(mine);
+      joined.replace(at, kBytes, theirs.substr(at, kBytes));
+      mine = joined;
+      looked[at] = rank;
     }
     if (at >= mine.size() && at >= theirs.size()) continue;
     const auto has = [at](std::string_view list, std::uint64_t name) {

@@ -25,6 +25,7 @@ struct PartToUnite {
   const std::vector<schema::TreeEntry>* entries = nullptr;  // In tree order.
   // The leaves of which it has less than the whole.
   const std::vector<schema::BoxedLeaf>* boxed = nullptr;
+  // See schema::PartLayout::ties.
   const std::vector<std::pair<std::string, std::string>>* ties = nullptr;
 };
 
@@ -32,7 +33,8 @@ struct PartToUnite {
 // by two of them, or by boxes that overlap or leave a hole (empty ones do
 // neither); where they
 // disagree about a path; where a leaf is below another; where a tie has no
-// target; where they have more than `most` entries together.
+// target, or the rank of that has no such tie; where they have more than `most`
+// entries together.
 absl::Status CheckUnion(const std::vector<PartToUnite>& parts,
                         std::int64_t most = schema::kMaxTreeEntries);
 
@@ -47,7 +49,8 @@ struct Disagreement {
     kValue,
   } how = How::kValue;
 };
-// Of PartLayout::replicated, by rank; nothing where all are the same.
+// Of PartLayout::replicated, by rank; nothing where all are the same. A value
+// is compared with that of the first rank that looked at it.
 std::optional<Disagreement> CompareReplicated(
     const std::vector<std::pair<std::uint16_t, std::string_view>>& ranks);
 

@@ -54,6 +54,34 @@ std::vector<schema::BoxedLeaf> BoxesOf(const BasePart& part) {
   return boxed;
 }
 
+// Whether the base has every tie whose target is in another part. What cannot
+// be read is not known.
+bool HasTies(const kv::Database& database, const BaseState& base,
+             const std::vector<PartResult>& parts) {
+  std::vector<std::shared_ptr<const StepTree>> trees;
+  const auto is_there = [&](const std::string& path,
+                            const std::string& target) {
+    if (trees.empty()) {
+      for (const auto& [number, part] : base.table) {
+        auto tree = StepTree::Open(database, part.tree);
+        if (!tree.ok()) return false;
+        trees.push_back(*std::move(tree));
+      }
+    }
+    return std::any_of(trees.begin(), trees.end(), [&](const auto& tree) {
+      const auto found = tree->Find(path);
+      return found.ok() && found->has_value() &&
+             (*found)->entry->kind == EntryKind::kTie &&
+             (*found)->entry->tie_to == target;
+    });
+  };
+  return std::all_of(parts.begin(), parts.end(), [&](const PartResult& part) {
+    return std::all_of(
+        part.layout.ties.begin(), part.layout.ties.end(),
+        [&](const auto& tie) { return is_there(tie.first, tie.second); });
+  });
+}
+
 }  // namespace
 
 // Steps 3 and 4 where every part is built by a process of its own.
@@ -157,13 +185,15 @@ absl::Status StepWriter::CheckParts(const Attempt& attempt) const {
     }
   }
   CKPTREE_RETURN_IF_ERROR(CheckReplicated(parts));
-  // What was a step is one again where nobody has other paths or boxes.
+  // What was a step is one again where nobody has other paths, boxes or ties.
   const bool as_base =
       parts.size() == tip_.table.size() &&
       std::all_of(parts.begin(), parts.end(), [this](const PartResult& part) {
         return part.layout.as_base && IsTreeOfBase(part);
       });
-  if (as_base) return absl::OkStatus();
+  if (as_base && HasTies(*context_.database, tip_, parts)) {
+    return absl::OkStatus();
+  }
   std::vector<PartToUnite> all;
   std::vector<std::vector<TreeEntry>> entries(parts.size());
   std::vector<std::vector<schema::BoxedLeaf>> boxed(parts.size());
@@ -202,7 +232,8 @@ absl::Status StepWriter::CheckReplicated(
     const std::vector<TreeEntry> entries =
         EntriesOf(*context_.database, part).value_or(std::vector<TreeEntry>());
     for (const TreeEntry& entry : entries) {
-      if (look(entry.path) && IsLeaf(entry.kind)) {
+      if (look(entry.path) &&
+          (IsLeaf(entry.kind) || entry.kind == EntryKind::kTie)) {
         has_its_own |= part.record.part == found->second;
       }
     }

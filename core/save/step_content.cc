@@ -9,8 +9,6 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
-#include "base/big_endian.h"
-#include "base/digest.h"
 #include "base/status_macros.h"
 #include "core/array/chunk_grid.h"
 #include "core/array/pack_layout.h"
@@ -110,44 +108,6 @@ bool IsDense(const Tensor& tensor, std::int64_t element_bytes) {
     expected *= tensor.shape[i];
   }
   return true;
-}
-
-// Values of more bytes are not compared between ranks, nor those that lie
-// elsewhere than in the memory of the host.
-constexpr std::uint64_t kComparedBytes = 64 << 10;
-
-std::uint32_t Folded(std::uint64_t checksum) {
-  return static_cast<std::uint32_t>(checksum ^ (checksum >> 32));
-}
-
-// See schema::PartLayout::replicated; 0 for the value where it is not looked
-// at.
-void AppendReplicated(const SourceLeaf& leaf, std::uint64_t name,
-                      std::string* out) {
-  std::string entry;
-  for (const int field : {static_cast<int>(leaf.entry().kind),
-                          static_cast<int>(leaf.entry().dtype),
-                          static_cast<int>(leaf.entry().packed)}) {
-    absl::StrAppendFormat(&entry, "%d ", field);
-  }
-  for (const std::int64_t dim : leaf.entry().shape) {
-    absl::StrAppendFormat(&entry, "%d ", dim);
-  }
-  entry += leaf.entry().tag;
-  std::uint32_t value = 0;
-  if (leaf.byte_length <= kComparedBytes &&
-      (leaf.boxes().empty() || leaf.boxes()[0].dense())) {
-    const std::string_view bytes =
-        leaf.boxes().empty()
-            ? leaf.value()
-            : std::string_view(
-                  reinterpret_cast<const char*>(leaf.boxes()[0].data),
-                  leaf.byte_length);
-    value = std::max(Folded(base::ChecksumOf(bytes)), 1u);
-  }
-  base::AppendBig(name, out);
-  base::AppendBig(Folded(base::ChecksumOf(entry)), out);
-  base::AppendBig(value, out);
 }
 
 }  // namespace
@@ -433,37 +393,6 @@ absl::Status ContentBuilder::SetLineage(std::string_view name,
   }
   content_.lineage.emplace_back(name, std::move(text));
   return absl::OkStatus();
-}
-
-void ContentBuilder::KeepOwn(StepContent* content) {
-  const auto per_rank = [this](std::string_view path) {
-    return std::any_of(
-        per_rank_.begin(), per_rank_.end(),
-        [&path](const std::string& node) { return path.starts_with(node); });
-  };
-  std::erase_if(content->leaves, [&](const SourceLeaf& leaf) {
-    if (leaf.by_box || per_rank(leaf.path)) return false;
-    const std::uint64_t name = base::ChecksumOf(leaf.path);
-    AppendReplicated(leaf, name, &content->replicated);
-    if (name % world_ == rank_) return false;
-    content->saved_elsewhere.emplace_back(leaf.path);
-    return true;
-  });
-  // A tie goes with its target. Where no rank had that, the coordinator finds
-  // the tie missing.
-  const auto by_path = [](const SourceLeaf& leaf, const std::string& path) {
-    return leaf.path < path;
-  };
-  std::erase_if(nodes_, [&](const schema::TreeEntry& node) {
-    if (node.kind != EntryKind::kTie) return false;
-    const auto target = std::lower_bound(
-        content->leaves.begin(), content->leaves.end(), node.tie_to, by_path);
-    if (target != content->leaves.end() && target->path == node.tie_to) {
-      return false;
-    }
-    content->ties_elsewhere.emplace_back(node.path, node.tie_to);
-    return true;
-  });
 }
 
 absl::Status ContentBuilder::AddBoxTo(SourceLeaf* first,

@@ -39,7 +39,9 @@ struct StepContent {
   std::uint64_t bytes = 0;
   // Of a rank: see schema::PartLayout.
   std::string replicated;
-  std::vector<std::string> saved_elsewhere;  // Paths of those others save.
+  // Paths of what all ranks have alike, leaves and ties, and others save.
+  std::vector<std::string> saved_elsewhere;
+  // Path and target of other ties to what this rank does not save.
   std::vector<std::pair<std::string, std::string>> ties_elsewhere;
 };
 
