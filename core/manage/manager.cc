@@ -443,7 +443,15 @@ absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder, bool waits) {
   if (!preempted) return absl::OkStatus();
   // Of this save alone: what else failed is told by the next call.
   CKPTREE_RETURN_IF_ERROR(Wait(handle, absl::Now() + options.save_timeout));
-  if (handle.version() == 0) return NextError();
+  if (handle.version() == 0) {
+    CKPTREE_RETURN_IF_ERROR(NextError());
+    // Another thread was told why, or nobody is: it was cancelled. Who waits
+    // for this save is not to take it for made.
+    const absl::Status why = handle.WaitCommitted(absl::ZeroDuration());
+    return ranks != nullptr && absl::IsDeadlineExceeded(why)
+               ? absl::UnavailableError(why.message())
+               : why;
+  }
   if (ranks != nullptr) ranks->NoteSavedForPreemption();
   const absl::MutexLock lock(&mu);
   saved_for_preemption = true;

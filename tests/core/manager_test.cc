@@ -5,10 +5,13 @@
 
 #include "ckptree/manager.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <optional>
+#include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -437,6 +440,33 @@ TEST_F(ManagerTest, AnEarlierStepIsSaidOnce) {
   EXPECT_EQ(manager_->OpenStep(AtStep(5))->info().note, "again");
   EXPECT_FALSE(Save(4, {.overwrite = true}));
   EXPECT_THAT(Steps(), ElementsAre(5));
+}
+
+// Who waits for the save of a preemption is told that it was not made, also
+// where nobody else is: it was cancelled.
+TEST_F(ManagerTest, ASaveOfAPreemptionThatWasNotMade) {
+  Open();
+  EXPECT_TRUE(Save(1));
+  manager_->RequestPreemption();
+  const absl::StatusOr<bool> saved =
+      manager_->Save(2, [&](StepBuilder& builder) {
+        Tensor tensor = {.dtype = DType::kUint8, .shape = {1 << 20}};
+        tensor.copy = [&](std::uint64_t, std::span<std::byte>) {
+          // The manager has it once it was submitted.
+          while (manager_->LastSave().step() != 2) std::this_thread::yield();
+          manager_->LastSave().Cancel();
+          return absl::OkStatus();
+        };
+        builder.Put("w", tensor);
+        return builder.status();
+      });
+  EXPECT_EQ(saved.status().code(), Code::kCancelled) << saved.status();
+  EXPECT_FALSE(manager_->SavedForPreemption());
+  EXPECT_THAT(Steps(), ElementsAre(1));
+  EXPECT_OK(manager_->CheckForErrors());
+  EXPECT_TRUE(*TrySave(3));
+  EXPECT_TRUE(manager_->SavedForPreemption());
+  EXPECT_THAT(Steps(), ElementsAre(1, 3));
 }
 
 }  // namespace
