@@ -26,6 +26,10 @@ inline constexpr std::int64_t kMaxPolicyBytes = 16 << 10;  // Text form.
 inline constexpr int kMaxMetrics = 16;
 inline constexpr std::int64_t kMaxStepRecordBytes = 2 << 10;  // Without maps.
 inline constexpr std::int64_t kMaxNoteBytes = 512;
+// So that a step's record has room for them whatever else it says. A metric
+// takes its name and kMetricBytes.
+inline constexpr std::int64_t kMetricBytes = 15;
+inline constexpr std::int64_t kMaxMetricsAndNoteBytes = 1856;
 inline constexpr std::int64_t kMaxNameBytes = 128;  // Tags, metrics, items.
 inline constexpr int kMaxParts = 4096;
 inline constexpr std::int64_t kMaxRecordBytes = 64 << 20;  // Any one value.

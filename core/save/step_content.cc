@@ -110,6 +110,14 @@ bool IsDense(const Tensor& tensor, std::int64_t element_bytes) {
   return true;
 }
 
+absl::Status CheckTag(const Path& path, std::string_view tag) {
+  if (static_cast<std::int64_t>(tag.size()) <= schema::kMaxEntryTagBytes) {
+    return absl::OkStatus();
+  }
+  return Invalid("%s: a tag of %d bytes: at most %d", path.Text(), tag.size(),
+                 schema::kMaxEntryTagBytes);
+}
+
 }  // namespace
 
 absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
@@ -194,6 +202,7 @@ absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
                    tensor.size_bytes, ShapeText(tensor.shape),
                    Name(tensor.dtype), *bytes);
   }
+  CKPTREE_RETURN_IF_ERROR(CheckTag(path, tensor.tag));
   schema::TreeEntry entry;
   entry.kind = EntryKind::kArray;
   entry.dtype = tensor.dtype;
@@ -275,6 +284,7 @@ absl::Status ContentBuilder::AddValue(const Path& path, EntryKind kind,
   }
   if (last_value_ == nullptr || last_value_->entry.kind != kind ||
       last_value_->entry.tag != tag) {
+    CKPTREE_RETURN_IF_ERROR(CheckTag(path, tag));
     schema::TreeEntry entry;
     entry.kind = kind;
     entry.tag = std::move(tag);
@@ -290,6 +300,7 @@ absl::Status ContentBuilder::AddValue(const Path& path, EntryKind kind,
 absl::Status ContentBuilder::AddNode(const Path& path, EntryKind kind,
                                      std::string tag) {
   CKPTREE_RETURN_IF_ERROR(CheckPath(path, &encoded_));
+  CKPTREE_RETURN_IF_ERROR(CheckTag(path, tag));
   schema::TreeEntry entry;
   entry.path = encoded_;
   entry.kind = kind;
@@ -303,6 +314,20 @@ absl::Status ContentBuilder::AddTie(const Path& path, const Path& target) {
   CKPTREE_RETURN_IF_ERROR(CheckPath(path, &entry.path));
   CKPTREE_RETURN_IF_ERROR(CheckPath(target, &entry.tie_to));
   entry.kind = EntryKind::kTie;
+  if (entry.path == entry.tie_to) {
+    return Invalid("%s is tied to itself", path.Text());
+  }
+  // Of what was put so far: a target may come later.
+  for (; known_nodes_ < nodes_.size(); ++known_nodes_) {
+    node_paths_.insert(nodes_[known_nodes_].path);
+  }
+  if (node_paths_.contains(entry.path)) {
+    return Invalid("%s was put twice", path.Text());
+  }
+  if (node_paths_.contains(entry.tie_to)) {
+    return Invalid("%s is tied to %s, which is no leaf", path.Text(),
+                   target.Text());
+  }
   nodes_.push_back(std::move(entry));
   return absl::OkStatus();
 }
@@ -330,6 +355,11 @@ absl::Status ContentBuilder::SetMetric(std::string_view name, double value) {
     return Invalid("a metric's name has 1 to %d bytes", schema::kMaxNameBytes);
   }
   CKPTREE_RETURN_IF_ERROR(CheckText("a metric's name", name));
+  const auto is_it = [&](const auto& metric) { return metric.first == name; };
+  if (std::none_of(content_.metrics.begin(), content_.metrics.end(), is_it) &&
+      content_.metrics.size() < schema::kMaxMetrics) {
+    CKPTREE_RETURN_IF_ERROR(CheckSaid(1, name.size(), content_.note));
+  }
   for (auto& [known, old] : content_.metrics) {
     if (known == name) {
       old = value;
@@ -344,6 +374,26 @@ absl::Status ContentBuilder::SetMetric(std::string_view name, double value) {
   }
   content_.metrics.emplace_back(name, value);
   return absl::OkStatus();
+}
+
+absl::Status ContentBuilder::CheckSaid(std::size_t more_metrics,
+                                       std::size_t more_bytes,
+                                       std::string_view note) const {
+  // What an older engine took is taken where it has room.
+  if (as_stored_) return absl::OkStatus();
+  std::size_t bytes = more_bytes + note.size();
+  for (const auto& [name, value] : content_.metrics) bytes += name.size();
+  const std::size_t metrics = content_.metrics.size() + more_metrics;
+  bytes += metrics * std::size_t{schema::kMetricBytes};
+  if (bytes <= std::size_t{schema::kMaxMetricsAndNoteBytes}) {
+    return absl::OkStatus();
+  }
+  return Invalid(
+      "the metrics and the note have %d bytes together, at most %d (of each of "
+      "the %d metrics its name and %d more, of the note %d): give them shorter "
+      "names, or put what no step is chosen by into its metadata",
+      bytes, schema::kMaxMetricsAndNoteBytes, metrics, schema::kMetricBytes,
+      note.size());
 }
 
 absl::Status ContentBuilder::SetCustomMetadata(std::string json) {
@@ -368,6 +418,7 @@ absl::Status ContentBuilder::SetNote(std::string_view text) {
                    schema::kMaxNoteBytes);
   }
   CKPTREE_RETURN_IF_ERROR(CheckText("a note", text));
+  CKPTREE_RETURN_IF_ERROR(CheckSaid(0, 0, text));
   content_.note = std::string(text);
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -93,6 +94,10 @@ class ContentBuilder {
   // Merges boxes of one leaf, which follow each other.
   absl::Status MergeBoxes();
   absl::Status AddBoxTo(SourceLeaf* first, const SourceLeaf& second);
+  // Whether the metrics there are, `more_metrics` with `more_bytes` of names,
+  // and this note have room in the record of a step.
+  absl::Status CheckSaid(std::size_t more_metrics, std::size_t more_bytes,
+                         std::string_view note) const;
 
   const std::size_t chunk_bytes_;
   bool as_stored_ = false;
@@ -101,6 +106,9 @@ class ContentBuilder {
   std::vector<std::string> per_rank_;
   base::MappedVector<SourceLeaf> leaves_;
   std::vector<schema::TreeEntry> nodes_;
+  // Paths of the first `known_nodes_` of them, for those who put ties.
+  std::unordered_set<std::string> node_paths_;
+  std::size_t known_nodes_ = 0;
   std::shared_ptr<LeafStorage> storage_ = std::make_shared<LeafStorage>();
   LeafTypes types_;
   // Of the last dense array given as a whole, and of the last value: most have

@@ -219,14 +219,6 @@ TEST_F(BadInputTest, LimitsOfWhatIsSaidOfAStep) {
               StatusIs(kInvalid, HasSubstr("b: a str is UTF-8")));
   EXPECT_THAT(with([&](StepBuilder& step) { step.PutJson("c", latin); }),
               StatusIs(kInvalid, HasSubstr("c: a json is UTF-8")));
-  // Each within its limit, and too much together.
-  EXPECT_THAT(with([](StepBuilder& step) {
-                for (int i = 0; i < 16; ++i) {
-                  step.SetMetric(std::string(126, 'm') + std::to_string(i), i);
-                }
-                step.SetNote(std::string(512, 'n'));
-              }),
-              StatusIs(kInvalid, HasSubstr("metrics and note")));
 }
 
 TEST_F(BadInputTest, ShapesThatAreNone) {

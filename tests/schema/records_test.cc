@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -430,6 +432,41 @@ TEST(StepRecordTest, SixteenShortMetricsAndALongNoteFit) {
   }
   record.note.assign(kMaxNoteBytes - 300, 'n');
   EXPECT_TRUE(Validate(record).ok()) << Validate(record);
+}
+
+// What a caller may say of a step has room, whatever else the record says.
+TEST(StepRecordTest, AllMetricsAndTheNoteFitBesideTheLargestNumbers) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+  StepRecord record = SampleStep();
+  record.version = kMost;
+  record.base = kMost - 1;
+  record.branch = std::numeric_limits<std::uint32_t>::max();
+  record.step = std::numeric_limits<std::int64_t>::max();
+  record.parts_in_meta = true;
+  record.parts.clear();
+  record.begun_ns = record.staged_ns = record.committed_ns = record.step;
+  record.leaf_count = record.changed_leaves = kMaxLeaves;
+  record.nonfinite_leaves = record.unknown_leaves = kMaxLeaves;
+  record.logical_bytes = record.new_bytes = kMost;
+  record.nan_count = record.inf_count = kMost;
+  record.saved_by = "1000.1000.1000";
+  // Few long names, as many short ones as there may be, and one of each.
+  for (const std::size_t metrics : {0u, 1u, 9u, 15u, 16u}) {
+    for (const std::size_t note : {std::size_t{0}, std::size_t{512}}) {
+      record.note.assign(note, 'n');
+      record.metrics.clear();
+      std::size_t left = std::size_t{kMaxMetricsAndNoteBytes} - note;
+      for (std::size_t i = 0; i < metrics; ++i) {
+        const std::size_t of_each = left / (metrics - i);
+        const std::size_t size = std::min<std::size_t>(
+            of_each - std::size_t{kMetricBytes}, kMaxNameBytes);
+        record.metrics.emplace_back(
+            std::string(size, static_cast<char>('a' + i)), -1.5);
+        left -= size + std::size_t{kMetricBytes};
+      }
+      EXPECT_EQ(Validate(record), absl::OkStatus()) << metrics << " " << note;
+    }
+  }
 }
 
 TEST(StepMetaTest, RefusesUnknownItemsAndLargeMetadata) {

@@ -182,8 +182,8 @@ class CKPTREE_EXPORT StepBuilder {
   StepBuilder& PutString(PathRef path, std::string utf8);
   StepBuilder& PutBytes(PathRef path, std::string bytes);
   StepBuilder& PutJson(PathRef path, std::string json);
-  // A serialised message and its full name ("package.Message"). The bytes are
-  // not parsed.
+  // A serialised message and its full name ("package.Message"), of at most
+  // 4 KiB. The bytes are not parsed.
   StepBuilder& PutProto(PathRef path, std::string message_name,
                         std::string serialised);
   // The content of a file that was read into memory.
@@ -192,9 +192,11 @@ class CKPTREE_EXPORT StepBuilder {
   // Adds a node of the tree. Only nodes that do not follow from the paths below
   // them have to be added: empty ones, None, tuples, named tuples and objects.
   // `kind` is one of EntryKind's nodes. `tag` is kept and returned: for a named
-  // tuple its name and fields, "Name(a,b)", else what the caller likes.
+  // tuple its name and fields, "Name(a,b)", else what the caller likes, of at
+  // most 4 KiB.
   StepBuilder& PutNode(PathRef path, EntryKind kind, std::string tag = "");
-  // `path` shares the value of the leaf `target`, which must be in this step.
+  // `path` shares the value of the leaf `target`, which must be in this step;
+  // it may be put later.
   StepBuilder& Tie(PathRef path, PathRef target);
 
   // Of a step that several processes save (ckptree/ranks.h): what is at or
@@ -206,12 +208,13 @@ class CKPTREE_EXPORT StepBuilder {
   // name that the step does not have in the end changes nothing.
   StepBuilder& SetItemType(std::string_view name, ItemType type);
   // Adds a number by which steps are compared and chosen, at most 16 for each
-  // step. NaN is stored, and is never the best value. Of a name that is given
-  // twice the last value counts.
+  // step. Their names of at most 128 bytes, with 15 more for each, and the note
+  // have 1856 bytes together at most. NaN is stored, and is never the best
+  // value. Of a name that is given twice the last value counts.
   StepBuilder& SetMetric(std::string_view name, double value);
   // JSON of the caller's own, at most 8 MiB; Step::Metadata() returns it.
   StepBuilder& SetCustomMetadata(std::string json);
-  // A line of text that listings show.
+  // A line of text that listings show, at most 512 bytes; see SetMetric().
   StepBuilder& SetNote(std::string_view text);
   // Adds an entry to what the step says of its origin, at most 1 MiB of UTF-8.
   // The engine sets "host", "pid", "command" and "directory"; an entry of such

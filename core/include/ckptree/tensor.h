@@ -100,7 +100,7 @@ struct Tensor {
   // Shape of the chunks; empty: chosen by the engine.
   Shape chunk_shape = {};
 
-  // A mark that the caller reads back, e.g. "prng:threefry2x32".
+  // A mark that the caller reads back, e.g. "prng:threefry2x32"; at most 4 KiB.
   std::string tag = {};
 };
 
