@@ -8,6 +8,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -153,3 +154,135 @@ def test_backward_of_what_was_computed_before_a_load_is_an_error(store, turned):
         without = weights()
         ckptree.torch.load(store, {"w": without})
         assert without.sum() == 12
+
+
+def saved(store: Any, app: dict[str, Any]) -> None:
+    """As the only step."""
+    ckptree.torch.save(store, 1, app, overwrite=1 in store).result()
+
+
+class Flat(Holder):
+    """The parameters of a model as one row each, at first as its own memory."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__([p.detach().flatten() for p in model.parameters()])
+
+    def take(self, model: torch.nn.Module) -> None:
+        self.held = [p.detach().flatten().clone() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("first", ["best", "model"])
+def test_a_model_gets_its_own_values_beside_rows_of_it(store, first):
+    def made(number: float) -> dict[str, Any]:
+        model = torch.nn.Linear(3, 2)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.fill_(number)
+        app = {"model": model, "best": Flat(model)}
+        return {first: app.pop(first), **app}
+
+    app = made(1)
+    app["best"].take(app["model"])
+    with torch.no_grad():
+        for parameter in app["model"].parameters():
+            parameter.fill_(2)
+    saved(store, app)
+    fresh = made(7)
+    ckptree.torch.load(store, fresh)
+    assert [p.unique().tolist() for p in fresh["model"].parameters()] == [
+        [2], [2]]
+    assert [row.tolist() for row in fresh["best"].held] == [[1] * 6, [1] * 2]
+
+
+def test_rows_that_lie_in_each_other_get_memory_of_their_own(store):
+    saved(store, {
+        "x": Holder(torch.full((4,), 1.0)), "y": Holder(torch.full((4,), 2.0)),
+        "z": Holder(torch.full((2,), 3.0))})
+    base = torch.zeros(8)
+    held = {
+        "x": Holder(base[:4]), "y": Holder(base[2:6]), "z": Holder(base[6:])}
+    ckptree.torch.load(store, held)
+    assert [held[name].held.unique().tolist() for name in "xyz"] == [
+        [1], [2], [3]]
+    # What nothing else is in stays where it is, as the first one does.
+    assert base.tolist() == [1, 1, 1, 1, 0, 0, 3, 3]
+
+
+def across(w: torch.Tensor) -> torch.Tensor:
+    return w.t()
+
+
+def row(w: torch.Tensor) -> torch.Tensor:
+    return w.view(-1)
+
+
+def end(w: torch.Tensor) -> torch.Tensor:
+    return w.view(-1)[2:]
+
+
+def bits(w: torch.Tensor) -> torch.Tensor:
+    return w.view(torch.int32)
+
+
+@pytest.mark.parametrize(
+    ("view", "dtype"),
+    [
+        *((view, torch.float32) for view in (across, row, end, bits)),
+        *((view, torch.float64) for view in (across, row, end)),
+    ],
+)
+def test_views_of_which_a_step_has_other_values_are_an_error(
+    store, view, dtype
+):
+    """The step has float32; of another type it is a cast."""
+    w = torch.arange(6.0).view(2, 3)
+    other = view(w).clone() + 1
+    saved(store, {"w": w, "v": other})
+    into = torch.full((2, 3), 7.0, dtype=dtype)
+    held = {"w": into, "v": view(into)}
+    with pytest.raises(ckptree.MismatchError) as caught:
+        ckptree.torch.load(store, held, cast=True)
+    (found,) = caught.value.differences
+    assert found.path == "v" and "memory of w" in str(caught.value)
+    assert into.unique().tolist() == [7]
+    saved(store, {"w": w, "v": view(w).clone()})
+    ckptree.torch.load(store, held, cast=True)
+    assert into.tolist() == w.tolist()
+    # Only one of them is asked for.
+    saved(store, {"v": other})
+    ckptree.torch.load(store, held, cast=True, partial=True)
+    assert held["v"].tolist() == other.tolist()
+
+
+def test_views_that_have_no_element_in_common_are_read_in_place(store):
+    columns = {"a": torch.ones(3, 2), "b": torch.zeros(3, 2)}
+    saved(store, {**columns, "c": Holder(torch.full((3, 1), 5.0))})
+    x = torch.full((3, 5), 7.0)
+    held = Holder(x[:, 4:])
+    app = {"a": x[:, :4:2], "b": x[:, 1:4:2], "c": held}
+    ckptree.torch.load(store, app)
+    assert x.tolist() == [[1, 0, 1, 0, 5]] * 3
+    assert held.held.data_ptr() == x[:, 4:].data_ptr()
+
+
+@pytest.mark.parametrize("is_conj", [False, True])
+def test_numbers_and_their_parts_in_one_memory(store, is_conj):
+    z = torch.tensor([1 + 2j, 3 - 4j])
+    state = {"z": z.conj() if is_conj else z, "parts": torch.view_as_real(z)}
+    saved(store, {name: value.clone() for name, value in state.items()})
+    memory = torch.zeros(2, dtype=torch.complex64)
+    fresh = {
+        "z": memory.conj() if is_conj else memory,
+        "parts": torch.view_as_real(memory)}
+    ckptree.torch.load(store, fresh)
+    assert memory.tolist() == z.tolist()
+
+
+def test_arrays_of_numpy_under_two_tensors(store):
+    """They are two storages of one memory."""
+    saved(store, {"a": torch.ones(4), "b": torch.zeros(4)})
+    base = np.full(6, 7, np.float32)
+    app = {"a": torch.from_numpy(base[:4]), "b": torch.from_numpy(base[2:])}
+    with pytest.raises(ckptree.MismatchError, match="memory of a"):
+        ckptree.torch.load(store, app)
+    assert base.tolist() == [7] * 6

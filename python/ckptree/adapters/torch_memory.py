@@ -136,7 +136,7 @@ def is_freed(tensor: torch.Tensor) -> bool:
     """
     if tensor.numel() == 0:
         return False
-    end = tensor.storage_offset() + _span(tensor.shape, tensor.stride())
+    end = tensor.storage_offset() + span(tensor.shape, tensor.stride())
     return bool(end * tensor.itemsize > tensor.untyped_storage().nbytes())
 
 
@@ -151,13 +151,13 @@ def overlaps(tensor: torch.Tensor) -> bool:
     below: list[tuple[int, int]] = []  # Strides and sizes.
     for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
         if size > 1:
-            if stride < _span([n for _, n in below], [s for s, _ in below]):
+            if stride < span([n for _, n in below], [s for s, _ in below]):
                 return True
             below.append((stride, size))
     return False
 
 
-def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
+def span(shape: Sequence[int], strides: Sequence[int]) -> int:
     """From the first element to behind the last one."""
     return 1 + sum((n - 1) * stride for n, stride in zip(shape, strides))
 

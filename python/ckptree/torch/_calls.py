@@ -33,7 +33,8 @@ from ckptree.selector import SELECTOR
 from ckptree.step import Step
 from ckptree.store import Store
 from ckptree.torch import _app, _meta
-from ckptree.torch._in_place import InPlace, Slot, template_of
+from ckptree.torch._in_place import InPlace, template_of
+from ckptree.torch._slot import Slot
 from ckptree.torch._together import GROUP, Together
 
 if TYPE_CHECKING:

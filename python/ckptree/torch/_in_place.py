@@ -18,119 +18,24 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
 import numpy as np
 import torch
 
-from ckptree import _engine, _rules
+from ckptree import _engine
 from ckptree.adapters import torch_keys, torch_saved
 from ckptree.adapters.protocol import ANY_SIZE, Expected, Request, type_name
 from ckptree.adapters.torch import takes, whole
 from ckptree.adapters.torch_dtypes import NAMES, memory_of
 from ckptree.adapters.torch_memory import is_freed, overlaps
-from ckptree.adapters.torch_parts import PLAIN, classes_of
+from ckptree.adapters.torch_parts import classes_of
 from ckptree.arrays import values
 from ckptree.restoring import engine, plain
-from ckptree.restoring.inventory import shown_node
 from ckptree.restoring.template import Like
-from ckptree.torch import _app
+from ckptree.torch import _app, _one_memory
+from ckptree.torch._slot import Slot
 
 if TYPE_CHECKING:
     from ckptree.options import RestoreOptions
 
 # What get_extra_state() of a module returned, in its state_dict().
 _EXTRA_STATE = "_extra_state"
-
-
-class Slot:
-    """A leaf of the template that becomes whatever the step has there."""
-
-    def __init__(
-        self, before: Any, owner: Any = None, *, stays: bool = False
-    ) -> None:
-        self.before = before
-        self.owner = owner  # None: plain data.
-        self.stays = stays  # Where the step has nothing for it.
-        # Of the step: the place, and all below it.
-        self.infos: list[_engine.LeafInfo] = []
-        self.depth = 0
-        self._tensors: dict[str, torch.Tensor] | None = None
-        self._arrays: set[str] = set()
-        self._lists: set[str | None] = set()  # In which there are some.
-        # Of the names of both: DCP has made ints among the keys str.
-        self._by_text: dict[str, str] = {}
-
-    def __str__(self) -> str:
-        if self.owner is None:
-            return shown_before(self.before)
-        return f"the state of a {type_name(self.owner)}"
-
-    def find(self, there: str) -> None:
-        """Looks where in the step the place is, which is called `there`."""
-        for info in self.infos:
-            if info.name == there:
-                self.depth = len(info.path)
-                return
-        if self.infos:
-            names = [name for name, _ in self.infos[0].parents()]
-            self.depth = names.index(there) + 1
-
-    def tensor(self, below: str) -> torch.Tensor | None:
-        """The one that is there now, by its name below this place."""
-        if self._tensors is None:
-            self._tensors = {}
-            _engine.map_state(
-                {"x": self.before}, _rules, _pass_by, self._note
-            )
-            if not self._names_parameters():
-                known = [*self._tensors, *self._arrays]
-                by_text = {torch_keys.without_braces(n): n for n in known}
-                self._by_text = {**by_text, **{n: n for n in known}}
-        return self._tensors.get(self._by_text.get(below, below))
-
-    def _names_parameters(self) -> bool:
-        """Whether the step is of an optimizer whose parameters have names, in
-        any order: "0" is one of them, and not the first one then."""
-        return any(
-            info.kind == "str" and keys[::2] == ["param_groups", "params"]
-            for info in self.infos
-            for keys in [[key for _, key in info.path[self.depth :]][:3]]
-        )
-
-    def has_array(self, below: str) -> bool:
-        """Whether NumPy has an array there now, or in the list that it is of,
-        which may have grown. No store says whose an array was."""
-        self.tensor(below)
-        name = self._by_text.get(below, below)
-        return name in self._arrays or _list_of(name) in self._lists
-
-    def _note(self, name: str, leaf: Any) -> Any:
-        below = name[len("x/") :]
-        if type(leaf) in PLAIN and self._tensors is not None:
-            self._tensors[below] = leaf.detach()
-        elif isinstance(leaf, np.ndarray):
-            self._arrays.add(below)
-            parent = _list_of(below)
-            if parent is not None:
-                self._lists |= {parent, torch_keys.without_braces(parent)}
-        return leaf
-
-
-def _list_of(name: str) -> str | None:
-    """
-    >>> _list_of("best/[2]"), _list_of("[0]"), _list_of("best/w")
-    ('best', '', None)
-    """
-    parent, _, last = name.rpartition("/")
-    return parent if last.startswith("[") else None
-
-
-def _pass_by(name: str, kind: str, empty: bool, tag: str) -> None:
-    pass
-
-
-def shown_before(value: Any) -> str:
-    if value is None:
-        return "None"
-    if isinstance(value, (dict, list, tuple)):
-        return shown_node(type(value).__name__, not value)
-    return "array" if isinstance(value, np.ndarray) else type(value).__name__
 
 
 def template_of(
@@ -205,12 +110,12 @@ class InPlace(Like):
         self.ties = None
         # Tensors whose memory another one has, too: by their names, its name.
         self.twins: dict[str, str] = {}
-        # What is read into memory that is there: the value's name.
-        self.filled: dict[Any, str] = {}
         # Whether something of the app may be of the step by now.
         self.began = False
-        # What is read as another type, and then copied.
+        # What is read beside the app, and then copied.
         self.converted: dict[str, torch.Tensor] = {}
+        # Of these the names of tensors that have elements in common.
+        self.with_common: list[list[str]] = []
 
     def _on_leaf(self, name: str, leaf: Any) -> Any:
         if isinstance(leaf, Slot):
@@ -299,32 +204,69 @@ class InPlace(Like):
             return request
         return request._replace(into=here)
 
-    def _find_twins(self, asked: Mapping[str, Request]) -> None:
-        """Tied tensors are read once. Their leaves must have the same value."""
-        first: dict[Any, str] = {}
+    def _find_twins(self, asked: dict[str, Request]) -> None:
+        """Tied tensors are read once: their leaves must have the same value.
+        Those that have some elements in common are compared when both were
+        read."""
+        into = {}
         for name, request in asked.items():
-            into = request.into
-            if into is None:
-                into = self.converted.get(name)
-            memory = None if into is None else memory_of(into)
-            if memory is None:
-                continue
-            self.filled.setdefault(memory, request.info.name)
-            owner = first.setdefault(memory, name)
-            if owner == name:
-                continue
-            self.twins[name] = owner
-            infos = [asked[owner].info, request.info]
-            if infos[0].name != infos[1].name:
-                one, other = self.step.details(infos)
-                if one["digest"] != other["digest"]:
-                    self.differ(
-                        name,
-                        "memory",
-                        f"it is the same memory as {owner}, and the step has "
-                        "two values",
-                        request.info,
-                    )
+            tensor = request.into
+            if tensor is None:
+                tensor = self.converted.get(name)
+            if tensor is not None:
+                into[name] = tensor
+        names = list(into)
+        for group in _one_memory.groups(list(into.values())):
+            first: dict[Any, str] = {}
+            for name in (names[i] for i in group):
+                owner = first.setdefault(memory_of(into[name]), name)
+                if owner != name:
+                    self._note_twin(asked, name, owner)
+            others = list(first.values())
+            if len(others) > 1 and _one_memory.have_common(
+                [into[name] for name in others]
+            ):
+                self.with_common.append(others)
+                for name in others:
+                    asked[name] = asked[name]._replace(into=None)
+                    self.converted[name] = into[name].detach()
+
+    def _note_twin(
+        self, asked: Mapping[str, Request], name: str, owner: str
+    ) -> None:
+        self.twins[name] = owner
+        infos = [asked[owner].info, asked[name].info]
+        if infos[0].name != infos[1].name:
+            one, other = self.step.details(infos)
+            if one["digest"] != other["digest"]:
+                self.differ(
+                    name,
+                    "memory",
+                    f"it is the same memory as {owner}, and the step has two "
+                    "values",
+                    infos[1],
+                )
+
+    def _compare_common(
+        self, asked: Mapping[str, Request], made: Mapping[str, Any]
+    ) -> None:
+        """Notes where the step has two values for elements of two tensors."""
+        for names in self.with_common:
+            if not all(name in made for name in names):
+                continue  # Another one differs.
+            found = _one_memory.conflict(
+                [self.converted[name] for name in names],
+                [made[name] for name in names],
+            )
+            if found is not None:
+                owner, name = (names[i] for i in found)
+                self.differ(
+                    name,
+                    "memory",
+                    f"some of it is the memory of {owner}, and the step has "
+                    "two values for that",
+                    asked[name].info,
+                )
 
     def _compare_slot(self, name: str, slot: Slot) -> None:
         if not slot.infos:
@@ -391,6 +333,7 @@ class InPlace(Like):
             for name, slot in self.slots.items()
             if slot.infos
         }
+        self._leave_taken(asked, of_slots.values())
         every = [request.info for request in asked.values()]
         for requests in of_slots.values():
             every += [request.info for request in requests.values()]
@@ -400,6 +343,7 @@ class InPlace(Like):
         made, changed = engine.load(step, apart, self.convert)
         for name, what in changed.items():
             self.changed(name, what)
+        self._compare_common(apart, made)
         self.check()
         self.began = True
         in_place = {n: r for n, r in asked.items() if r.into is not None}
@@ -433,12 +377,6 @@ class InPlace(Like):
                 requests.setdefault(value.name, Request(value))
             elif known is None or known.into is None:
                 fits = into is not None and _fits(into, value)
-                if into is not None and fits:
-                    # What is there may be that of a module: a best model so
-                    # far begins with the tensors of its state_dict().
-                    memory = memory_of(into)
-                    first = self.filled.setdefault(memory, value.name)
-                    fits = memory is None or first == value.name
                 requests[value.name] = Request(
                     value,
                     "torch",
@@ -446,6 +384,32 @@ class InPlace(Like):
                     into=into if fits else None,
                 )
         return requests
+
+    def _leave_taken(
+        self,
+        asked: Mapping[str, Request],
+        of_slots: Iterable[dict[str, Request]],
+    ) -> None:
+        """What is there in a slot may be that of a module: a best model so far
+        begins with the tensors of its state_dict(), or with views of them. It
+        gets memory of its own, where the step has another value for it."""
+        wanted = list(of_slots)
+        keys = [(r, k) for r in wanted for k in r if r[k].into is not None]
+        places = []
+        for name, request in asked.items():
+            into = request.into
+            if into is None:
+                into = self.converted.get(name)
+            if into is not None:
+                places.append(_one_memory.Place(into, request.info.name, True))
+        fixed = len(places)
+        places += [
+            _one_memory.Place(r[key].into, r[key].info.name, False)
+            for r, key in keys
+        ]
+        for i in _one_memory.lost(places) if keys else ():
+            requests, key = keys[i - fixed]
+            requests[key] = requests[key]._replace(into=None)
 
     def _place(
         self,
