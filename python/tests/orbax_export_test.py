@@ -10,6 +10,7 @@ import pytest
 
 nnx = pytest.importorskip("flax.nnx")
 
+import flax
 import jax
 import ml_dtypes
 import optax
@@ -126,6 +127,14 @@ def test_what_a_store_saved_comes_back_into_states(tmp_path):
     wanted = moments_of(saved)
     same(nnx.to_pure_dict(restored), nnx.to_pure_dict(wanted))
     assert found["rest"]["lr"] == 0.5
+
+
+def test_an_empty_frozen_dict_is_exported_as_a_dict(tmp_path):
+    inner = {"w": np.arange(2.0), "stats": flax.core.FrozenDict({})}
+    with exported_by_a_store(tmp_path, {"state": inner}) as manager:
+        asked = theirs.args.Composite(state=theirs.args.PyTreeRestore())
+        found = manager.restore(0, args=asked)["state"]
+    assert found["stats"] == {} and found["w"].tolist() == [0, 1]
 
 
 def test_a_state_that_is_the_whole_step(tmp_path):

@@ -60,6 +60,26 @@ def test_containers_without_a_template(round_trip):  # RS-03
     assert restored["text"] == "x"
 
 
+def test_an_empty_frozen_dict_is_a_dict(ocp, round_trip, tmp_path):
+    frozen = flax.core.FrozenDict
+    tree = {
+        "params": {"w": np.ones(2)},
+        "batch_stats": frozen({}),
+        "state": {"inner": [frozen({}), frozen({"a": 1})]},
+        "opt_state": optax.EmptyState(),
+    }
+    wanted = {
+        **tree,
+        "batch_stats": {},
+        "state": {"inner": [{}, {"a": 1}]},
+        "opt_state": None,
+    }
+    assert_same(round_trip(tree), wanted)
+    assert_same(round_trip(tree, item=tree), tree)
+    ocp.v1.save(tmp_path / "v1", tree)
+    assert_same(ocp.v1.load(tmp_path / "v1"), wanted)
+
+
 @pytest.mark.parametrize("empty", [None, {}, []], ids=repr)
 def test_a_leaf_where_there_is_nothing(round_trip, ours, empty):
     array = np.ones(2)

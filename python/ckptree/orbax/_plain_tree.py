@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tree without a template, as Orbax gives it: tuples and other sequences as
-lists, named tuples and objects as dicts, empty ones of these as None."""
+lists, named tuples and objects as dicts, empty ones of these as None. A
+FrozenDict is a dict, also an empty one."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
 
 _DICT_KEY, _INDEX, _ATTRIBUTE, _FLATTENED = range(1, 5)
 _EMPTY: dict[str, Any] = {"dict": dict, "list": list, "tuple": list}
+# Nodes of JAX that are dicts: where they are empty only their tag says so.
+_DICTS = ("flax.core.frozen_dict.FrozenDict",)
 
 
 class _Node:
@@ -36,7 +39,8 @@ def build(infos: list[_engine.LeafInfo], values: dict[str, Any]) -> Any:
             above = _node(root, parts[:-1])
             above.children[parts[-1]] = values[name]
         else:
-            _node(root, parts).kind = info.kind
+            kind = "dict" if info.tag in _DICTS else info.kind
+            _node(root, parts).kind = kind
     return _built(root)
 
 
