@@ -63,6 +63,32 @@ def test_a_step_gives_what_was_saved(saved):
     assert shown(again) == shown(state())
 
 
+@pytest.mark.filterwarnings("ignore:.*quantize")
+def test_dcp_gets_what_a_store_saved(tmp_path):
+    eye = torch.eye(3)
+    quantized = torch.quantize_per_tensor(eye, 0.1, 2, torch.qint8)
+    values = {
+        "dtype": torch.bfloat16,
+        "size": torch.Size([2, 3]),
+        "deep": {"d": [torch.float16, {"s": torch.Size([])}]},
+        "sparse": eye.to_sparse(),
+        "quantized": quantized,
+    }
+    with ckptree.Store(tmp_path / "run") as store:
+        store.save(1, values).result()
+    found = {
+        **dict.fromkeys(values),
+        "deep": {"d": [None, {"s": None}]},
+    }
+    with StoreReader(tmp_path / "run") as reader:
+        dcp.load(found, checkpoint_id=1, storage_reader=reader)
+    for name in ("dtype", "size", "deep"):
+        assert shown(found[name]) == shown(values[name])
+    assert torch.equal(found["sparse"].to_dense(), eye)
+    assert torch.equal(found["quantized"].int_repr(), quantized.int_repr())
+    assert found["quantized"].q_scale() == 0.1
+
+
 def test_an_app_gets_what_was_saved(saved):
     app = {"dtype": torch.int8, "size": None, "stream": None, "list": []}
     app["numpy"] = np.zeros(3)

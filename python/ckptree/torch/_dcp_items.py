@@ -24,13 +24,13 @@ from torch.distributed.checkpoint.planner import WriteItemType
 
 from ckptree import _rules
 from ckptree.adapters import torch as tensors
-from ckptree.adapters import torch_saved
 from ckptree.adapters.protocol import (
     CUSTOM,
     DICT,
     DICT_KEY,
     INDEX,
     LIST,
+    PARTS,
     TUPLE,
     Container,
     Pieces,
@@ -417,14 +417,18 @@ def _decoded(node: Node, read: dict[str, Any]) -> Any:
     children = {
         key: _decoded(child, read) for (_, key), child in node.children.items()
     }
-    if node.kind == "custom" and node.tag in MARKS:
-        name = "" if info is None else info.name
+    if info is not None and (
+        info.tag.startswith(PARTS)
+        or (node.kind == "custom" and info.tag in MARKS)
+    ):
         try:
-            return torch_saved.value(node.tag, children)
+            made = tensors.whole(info.tag.removeprefix(PARTS), children)
         except UnsupportedError as error:
-            raise UnsupportedError(f"{name}: {error}") from error
+            raise UnsupportedError(f"{info.name}: {error}") from error
         except ValueError as error:
-            raise CorruptionError(f"{name}: {error}") from error
+            raise CorruptionError(f"{info.name}: {error}") from error
+        if made is not None:
+            return made  # Else of a class that may not be made: its parts.
     if node.kind == "namedtuple":
         return named_tuple(node.tag, children)
     if node.kind in ("list", "tuple"):
