@@ -38,7 +38,7 @@ from ckptree.errors import (
     NoSpaceError,
     UnsupportedError,
 )
-from ckptree.torch import _dcp_pickle, _torch_records
+from ckptree.torch import _dcp_empty, _dcp_pickle, _torch_records
 from ckptree.torch._safetensors_files import is_plain_name
 from ckptree.torch._torch_files import arrays_of_numpy, below, said_of
 
@@ -110,21 +110,81 @@ def read(folder: pathlib.Path) -> dict[str, Any]:
 def _load(
     folder: pathlib.Path, found: Metadata, flat: dict[str, Any]
 ) -> dict[str, Any]:
-    """Reads the tensors of `flat` into them; returns what is no tensor."""
+    """Reads the tensors of `flat` into them; returns what is no tensor, and
+    quantized ones, whose scales only their bytes say."""
     planner = _Planner()
+    about = found.state_dict_metadata
     try:
         with warnings.catch_warnings(), arrays_of_numpy():
             warnings.simplefilter("ignore")
             _check_records(folder, found, flat)
+            quantized = {
+                name: _quantized(folder, found, name)
+                for name in flat
+                if is_quantized(about[name])
+            }
+            others = {n: v for n, v in flat.items() if n not in quantized}
             dcp.load(
-                flat,
+                others,
                 storage_reader=_Reader(folder, found),
                 planner=planner,
                 no_dist=True,
             )
     except BaseException as error:
         raise _cause_of(folder, error) from error
-    return planner.objects
+    return {**planner.objects, **quantized}
+
+
+_QUANTIZED = tuple(
+    getattr(torch, name)
+    for name in ("qint8", "quint8", "qint32", "quint4x2", "quint2x4")
+    if hasattr(torch, name)
+)
+
+
+def is_quantized(about: Any) -> bool:
+    """Whether that is what the metadata says of a quantized tensor."""
+    return (
+        isinstance(about, TensorStorageMetadata)
+        and about.properties.dtype in _QUANTIZED
+    )
+
+
+def _quantized(
+    folder: pathlib.Path, found: Metadata, name: str
+) -> torch.Tensor:
+    """A quantized tensor, whose record was checked: DCP itself reads one only
+    into a tensor with the same scales."""
+    about = found.state_dict_metadata[name]
+    dtype = about.properties.dtype
+    if len(about.chunks) != 1:
+        raise UnsupportedError(
+            f"{name}: it is a tensor of {dtype} that several processes saved, "
+            "each with scales of its own: save its dequantize(), or its "
+            "int_repr() and scales, by DCP"
+        )
+    (chunk,) = about.chunks
+    info = found.storage_data[MetadataIndex(name, chunk.offsets)]
+    if getattr(info, "transform_descriptors", None):
+        raise UnsupportedError(
+            f"{name}: it is a tensor of {dtype} that DCP has compressed: save "
+            "it without an extension"
+        )
+    with open(folder / info.relative_path, "rb") as file:
+        # A part of a file is no file for PyTorch: it asks for seeks.
+        file.seek(info.offset)
+        record = io.BytesIO(file.read(info.length))
+    tensor = torch.load(record, map_location="cpu", weights_only=True)
+    if (
+        not isinstance(tensor, torch.Tensor)
+        or tensor.dtype != dtype
+        or tensor.shape != about.size
+    ):
+        raise CorruptionError(
+            f"{name}: it is said to be {dtype}{list(about.size)}, and its "
+            f"record has {_shown(tensor)}"
+        )
+    return tensor
 
 
 def _check_records(
@@ -181,15 +241,17 @@ def described(
 ) -> tuple[Metadata, dict[int, str], dict[str, Any]]:
     """What the folder says of itself; the names of its tensors, by the id() of
     those in the state; and the state, with tensors that have no elements
-    anywhere (device "meta"), and None for what is no tensor. Errors are those
-    of read()."""
+    anywhere (device "meta"), and None for what is no tensor, or is quantized:
+    nothing is known of its scales yet. Errors are those of read()."""
     found = _metadata(folder)
     _check(folder, found)
     flat: dict[str, Any] = {}
     names: dict[int, str] = {}
     for name, about in found.state_dict_metadata.items():
         flat[name] = None
-        if isinstance(about, TensorStorageMetadata):
+        if isinstance(about, TensorStorageMetadata) and (
+            not is_quantized(about)
+        ):
             tensor = torch.empty(
                 about.size, dtype=about.properties.dtype, device="meta"
             )
@@ -236,6 +298,10 @@ def _cause_of(folder: pathlib.Path, error: BaseException) -> BaseException:
         return NoSpaceError(f"{folder}: there is not enough memory to read it")
     if isinstance(cause, (KeyboardInterrupt, SystemExit)):
         return cause
+    if isinstance(cause, NotImplementedError):
+        return UnsupportedError(
+            f"{folder}: PyTorch does not read it: {said_of(cause)}"
+        )
     return CorruptionError(f"{folder} is cut or damaged: {said_of(cause)}")
 
 
@@ -402,7 +468,7 @@ def _counts(numbers: tuple[Any, ...]) -> bool:
 
 
 def _empty(about: Any) -> torch.Tensor | None:
-    if not isinstance(about, TensorStorageMetadata):
+    if not isinstance(about, TensorStorageMetadata) or is_quantized(about):
         return None
     return torch.empty(about.size, dtype=about.properties.dtype)
 
@@ -431,8 +497,22 @@ def _nested(
                 f"state: {_shown(places.get(name))}"
             )
         node[place[-1]] = _Value(value)
+    for place in _dcp_empty.places_in(places):
+        _put_empty(folder, root, place)
     made: dict[str, Any] = torch_keys.of_parameters(_made(root))
     return made
+
+
+def _put_empty(folder: pathlib.Path, root: Any, place: Any) -> None:
+    """An empty dict, as SavePlanner says where it is."""
+    node = root
+    for part in place if isinstance(place, tuple) else (None,):
+        if type(part) not in (str, int) or isinstance(node, _Value):
+            raise CorruptionError(
+                f"{folder / METADATA} is damaged: the place of an empty dict "
+                f"is {_shown(place)}"
+            )
+        node = node.setdefault(part, {})
 
 
 class _Value:
@@ -465,6 +545,7 @@ def write(state: dict[str, Any], folder: pathlib.Path, *, name: str) -> None:
             dcp.save(
                 state,
                 storage_writer=dcp.FileSystemWriter(folder),
+                planner=_dcp_empty.SavePlanner(),
                 no_dist=True,
             )
         except dcp.CheckpointException as error:

@@ -113,7 +113,9 @@ def _of_dcp(folder: pathlib.Path) -> tuple[list[Lent], int]:
     # Their places in the state come from what is on no device at all.
     found, names, state = _dcp_files.described(folder)
     lent: list[Lent] = []
-    others = 0  # Beside what is None in `state`.
+    # Beside what else is None in `state`.
+    about = found.state_dict_metadata.values()
+    others = sum(map(_dcp_files.is_quantized, about))
 
     def on_leaf(name: str, leaf: Any) -> Any:
         nonlocal others

@@ -250,7 +250,10 @@ def write(state: Any, path: pathlib.Path, *, name: str) -> None:
     torch.load(path, weights_only=True, mmap=True)
 
 
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Tensor)
+_PLAIN = (
+    *(type(None), bool, int, float, complex, str, bytes),
+    *(torch.Tensor, torch.dtype, torch.device),
+)
 
 
 def _without_numpy(value: Any) -> Any:
