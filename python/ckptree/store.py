@@ -426,8 +426,8 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
             tensor on the meta device. A new state is returned.
         partial : bool, str or list of str
             What the step lacks keeps the value of `like`, what `like` lacks is
-            left out; a glob, or a list of them: only that is restored, without
-            `like`, too.
+            left out; a glob of names of the step, behind `rename`, or a list of
+            them: only that is restored, without `like`, too.
         cast : bool or "lossy"
             Converts to the types of `like`, where the values stay the same;
             arrays are rounded from one floating type to another, but not to

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Strict restores list every path that differs; less is asked for."""
 
+import collections
+from typing import NamedTuple
+
 import ckptree
 import numpy as np
 import pytest
@@ -483,3 +486,40 @@ def test_the_whole_tree_is_a_subtree_too(store):
     assert found == {"w": 1.0, "b": [2.0]}
     with pytest.raises(ValueError, match="step 1 has no 'elsewhere'"):
         store.restore(1, like, rename={"": "elsewhere"})
+
+
+def test_globs_of_partial_are_names_behind_rename(store):
+    store.save(1, {"params": {"a": 1}, "opt": {"a": 2}}).result()
+    store.save(2, {"opt": {"a": 2}}).result()
+    like, rename = {"params": {"a": 0}}, {"params": "opt"}
+    found = store.restore(1, like, rename=rename, partial="opt/**")
+    assert found == {"params": {"a": 2}}
+    with pytest.raises(KeyError) as caught:
+        store.restore(1, like, rename=rename, partial="params/**")
+    said = str(caught.value)
+    assert "has 'params/a', which rename makes 'opt/a', and it chose" in said
+    assert "names of the step, behind rename" in said
+    with pytest.raises(KeyError, match="names of the step, behind rename"):
+        store.restore(2, like, rename=rename, partial="params/**")
+
+
+class Pair(NamedTuple):
+    a: float
+    b: float
+
+
+@pytest.mark.parametrize("like", [
+    [0.0, 0.0], (0.0, 0.0), Pair(0.0, 0.0), collections.OrderedDict(a=0.0),
+    {0: 0.0, "b": 0.0}, {"state": 0.0}], ids=repr)
+def test_a_template_without_names_of_its_own_is_the_whole_tree(store, like):
+    state = [1.0, 2.0][: len(like)]
+    if isinstance(like, dict):
+        state = type(like)(zip(like, state))
+    elif type(like) is not list:
+        state = Pair(*state) if type(like) is Pair else tuple(state)
+    store.save(1, {"x": state, "y": 3}).result()
+    store.save(2, state).result()
+    assert store.restore(1, like, rename={"": "x"}, partial=True) == state
+    assert store.restore(2, like, rename={"": ""}) == state
+    found = store.restore(2, {"z": like}, rename={"z": ""}, partial=True)
+    assert found == {"z": state}

@@ -38,6 +38,11 @@ ROOT_ITEM = "state"
 ROOT_MARK = "root"
 
 
+def is_root(tag: str) -> bool:
+    """Whether the node of that name, which has that tag, is such an item."""
+    return tag.split(" ")[0] == ROOT_MARK
+
+
 class _Node:
     __slots__ = ("children", "info", "value")
 
@@ -85,7 +90,7 @@ def restore(
         }
     if list(root.children) == [(_DICT_KEY, ROOT_ITEM)]:
         mark = root.children[(_DICT_KEY, ROOT_ITEM)].info
-        if mark is not None and mark.tag.split(" ")[0] == ROOT_MARK:
+        if mark is not None and is_root(mark.tag):
             state = state[ROOT_ITEM]
     return adapters.completed(loader, state)
 

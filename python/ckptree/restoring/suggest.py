@@ -43,6 +43,17 @@ class Renames:
                 return old + name[len(new) :] if old else name[len(new) + 1 :]
         return name
 
+    def rooted(self, here: str, there: str) -> Renames:
+        """These, where the whole tree has a name: in the template, in the step.
+
+        >>> Renames({"": "l"}).rooted("state", "").apply("state/[0]")
+        'l/[0]'
+        """
+        named = {new: old for new, old in self._names if new}
+        for new, old in self._names:
+            named.setdefault(new or here, old)
+        return Renames({new: old or there for new, old in named.items()})
+
     def pairs(self) -> list[tuple[str, str]]:
         """Names of the template, and those of the step."""
         return self._names

@@ -17,7 +17,13 @@ import numpy as np
 from ckptree import _engine, _rules, adapters
 from ckptree.arrays import casting, dtypes, values
 from ckptree.restoring import plain
-from ckptree.adapters.protocol import PARTS, Expected, Request
+from ckptree.adapters.protocol import (
+    DICT,
+    DICT_KEY,
+    PARTS,
+    Expected,
+    Request,
+)
 from ckptree.errors import (
     MAX_SHOWN,
     InvalidArgumentError,
@@ -113,6 +119,8 @@ def chosen_names(step: _engine.Step, partial: str | list[str]) -> set[str]:
     return chosen
 
 
+# Of what `rename` is given with.
+_BEHIND_RENAME = "the globs of partial are names of the step, behind rename"
 # As a recovery writes it before the note of a step.
 _RECOVERED = re.compile(r"\[recovered: (\d+) of (\d+) leaves lost\]")
 
@@ -196,7 +204,22 @@ class Like(Restoring):
         partial = self.options["partial"]
         if isinstance(partial, bool):
             return None
-        return chosen_names(self.step, partial)
+        try:
+            return chosen_names(self.step, partial)
+        except NotFoundError as error:
+            if not self.renames:
+                raise
+            raise NotFoundError(f"{error}; {_BEHIND_RENAME}") from None
+
+    def compare(self, template: Any) -> dict[str, Request]:
+        if any("" in pair for pair in self.renames.pairs()):
+            info = self.there.listed.get(plain.ROOT_ITEM)
+            there = info is not None and plain.is_root(info.tag)
+            self.renames = self.renames.rooted(
+                plain.ROOT_ITEM if _lies_in_item(template) else "",
+                plain.ROOT_ITEM if there else "",
+            )
+        return super().compare(template)
 
     # ---- What matches ----
 
@@ -478,12 +501,20 @@ class Like(Restoring):
         there = list(self.there.values())
         if chosen is not None:
             there = [name for name in there if name in chosen]
+        here, remedy = _first(self.leaves), (
+            "rename={'IN_THE_TEMPLATE': 'IN_THE_STEP'} gives subtrees other "
+            "names"
+        )
+        if self.renames:
+            renamed = _first(map(self.renames.apply, self.leaves))
+            here = f"{here}, which rename makes {renamed}"
+        if self.renames and chosen is not None:
+            remedy = _BEHIND_RENAME
         return (
             f"partial={self.options['partial']!r}: step {self.where()} has "
-            f"nothing of the template: that has {_first(self.leaves)}, the "
-            f"step {_first(there)}; "
-            f"rename={{'IN_THE_TEMPLATE': 'IN_THE_STEP'}} gives subtrees other "
-            "names"
+            f"nothing of the template: that has {here}, "
+            f"{'the step' if chosen is None else 'and it chose'} "
+            f"{_first(there)}; {remedy}"
         )
 
     def convert(self, name: str, value: Any) -> Any:
@@ -509,6 +540,20 @@ class Like(Restoring):
     def changed(self, name: str, what: str) -> None:
         expected = str(self.leaves[name])
         self.differ(name, "value", expected, what, "or pass cast='lossy'")
+
+
+def _lies_in_item(template: Any) -> bool:
+    """Whether its root names no items, as that of a list: it is one then."""
+    if type(template) is dict:
+        return not all(isinstance(key, str) for key in template)
+    found = _rules.container(template)
+    if not found:
+        return True
+    names_items = found.type == DICT and not found.tag
+    return not names_items or not all(
+        kind == DICT_KEY and isinstance(key, str)
+        for kind, key, _ in found.children
+    )
 
 
 def _fresh_hint(info: _engine.LeafInfo, fresh: set[str]) -> str:
