@@ -2,8 +2,9 @@
 """Values made those of another type, and whether they are the same then.
 
 `cast=True` never changes what a number is: 0.5 does not become 0, nor 300 an
-int8. Only between floating types arrays are rounded, as bfloat16 weights are
-made of float32 ones, and there too nothing finite becomes Inf or NaN. Numbers
+int8. Only between floating types, and to or between complex ones, arrays are
+rounded, as bfloat16 weights are made of float32 ones, or complex64 of float64,
+and there too nothing finite becomes Inf or NaN. Numbers
 of Python are not rounded: a learning rate stays what it was.
 `cast="lossy"` does all of that.
 """
@@ -97,7 +98,7 @@ def array(value: Any, dtype: np.dtype[Any], *, lossy: bool) -> Array:
     real = _kind(before.dtype.name) == "complex" != _kind(dtype.name)
     try:
         with np.errstate(all="ignore"):
-            made: Array = (before.real if real else before).astype(dtype)
+            made = _as_type(before.real if real else before, dtype)
     except OverflowError:  # An int of more than 64 bits.
         raise Changed(f"{value!r} is no {dtype.name}") from None
     if lossy:
@@ -110,6 +111,20 @@ def array(value: Any, dtype: np.dtype[Any], *, lossy: bool) -> Array:
     elif before.dtype.kind != "O":
         check(before, made, before.dtype.name, dtype.name)
     return made
+
+
+def _as_type(values: Array, dtype: np.dtype[Any]) -> Array:
+    """As astype(); by a wider type where NumPy makes none of these elements of
+    the others, as of int4 and uint4, which is of both."""
+    try:
+        return values.astype(dtype)
+    except TypeError:
+        wide = {"int": np.int8, "float": np.float32}.get(
+            _kind(values.dtype.name)
+        )
+        if wide is None or values.dtype == wide or values.dtype.itemsize > 1:
+            raise
+        return values.astype(wide).astype(dtype)
 
 
 def check(before: Array, made: Array, found: str, wanted: str) -> None:
@@ -191,7 +206,7 @@ def _equal(old: Array, new: Array) -> Array:
     if kinds == ("float", "int"):
         return _equal_int_and_float(new, old)
     if "float" in kinds:
-        return np.asarray(old == new.astype(old.dtype))
+        return np.asarray(old == _as_type(new, old.dtype))
     return np.asarray(_wide(old) == _wide(new))
 
 
