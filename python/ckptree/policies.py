@@ -412,7 +412,8 @@ class Best(Policy):
 
 @checked({"n": optional(COUNT)})
 class Healthy(Policy):
-    """The last `n` steps without NaN and Inf. Without `n` the last one, but
+    """The last `n` steps without NaN and Inf in arrays and metrics, and without
+    lost leaves; single numbers are not looked at. Without `n` the last one, but
     joined by `&` every one. A step that was saved with statistics=False is
     none of them, and a store that is opened so refuses the policy.
 
