@@ -155,13 +155,6 @@ def test_into_a_target(checkpoints, guide, ckpt_dir):  # SE-06
     assert type(restored["data"]) is list
 
 
-def test_an_empty_frozen_dict_as_a_dict(checkpoints, ckpt_dir):
-    tree = {"w": np.ones(2), "batch_stats": flax.core.FrozenDict({})}
-    checkpoints.save_checkpoint(ckpt_dir, tree, step=1)
-    found = checkpoints.restore_checkpoint(ckpt_dir, target=None)
-    assert found["batch_stats"] == {} and found["w"].tolist() == [1, 1]
-
-
 class CustomState(train_state.TrainState):
     batch_stats: Any = None
 

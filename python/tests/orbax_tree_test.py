@@ -2,6 +2,7 @@
 """Trees: what is refused, what is converted, what comes back as what."""
 
 import collections
+import importlib
 from typing import Any
 
 import flax
@@ -60,7 +61,7 @@ def test_containers_without_a_template(round_trip):  # RS-03
     assert restored["text"] == "x"
 
 
-def test_an_empty_frozen_dict_is_a_dict(ocp, round_trip, tmp_path):
+def test_an_empty_frozen_dict_is_a_dict(ocp, ours, round_trip, tmp_path):
     frozen = flax.core.FrozenDict
     tree = {
         "params": {"w": np.ones(2)},
@@ -78,6 +79,12 @@ def test_an_empty_frozen_dict_is_a_dict(ocp, round_trip, tmp_path):
     assert_same(round_trip(tree, item=tree), tree)
     ocp.v1.save(tmp_path / "v1", tree)
     assert_same(ocp.v1.load(tmp_path / "v1"), wanted)
+    checkpoints = importlib.import_module(
+        "ckptree.flax.checkpoints" if ours else "flax.training.checkpoints"
+    )
+    checkpoints.save_checkpoint(tmp_path / "flax", tree, step=1)
+    found = checkpoints.restore_checkpoint(tmp_path / "flax", target=None)
+    assert found["batch_stats"] == {} and found["params"]["w"].sum() == 2
 
 
 @pytest.mark.parametrize("empty", [None, {}, []], ids=repr)
