@@ -26,7 +26,10 @@ class StoreIO(CheckpointIO):
             self.store.delete(step)
 
     def load_checkpoint(self, path, map_location=None, weights_only=None):
-        return self.store[self.steps_of(path)[-1]].torch()
+        steps = self.steps_of(path)
+        if not steps:
+            raise FileNotFoundError(f"{self.store.path} has no step of {path}")
+        return self.store[steps[-1]].torch()
 
     def remove_checkpoint(self, path):
         for step in self.steps_of(path):

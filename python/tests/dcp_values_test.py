@@ -2,8 +2,10 @@
 """What PyTorch's Distributed Checkpoint takes as bytes, as a store gives it
 back."""
 
+import collections
 import io
 import os
+import re
 
 import ckptree
 import ckptree.torch
@@ -102,6 +104,26 @@ def test_without_pytorch_there_are_bytes(saved):
     assert found["stream"] == {"bytes": b"abc"}
     assert list(found["dtype"]) == ["bytes"]
     assert found["plain"] == 7
+
+
+def in_itself():
+    found = [1]
+    found.append(found)
+    return (found,)
+
+
+@pytest.mark.parametrize("value, said", [
+    ([(collections.OrderedDict(z=np.arange(3)),), 1],
+     r"k/\[0\]/\[0\]: a collections.OrderedDict .*arrays of NumPy"),
+    (({"a": [object()]},), r"k/\[0\]/a/\[0\]: object is no leaf"),
+    (in_itself(), "k: it contains itself"),
+], ids=["array", "object", "in itself"])
+def test_what_is_at_fault_is_named(tmp_path, value, said):
+    with StoreWriter(tmp_path / "run") as writer:
+        with pytest.raises(dcp.CheckpointException) as caught:
+            dcp.save({"k": value}, checkpoint_id=1, storage_writer=writer)
+    (error,) = [error for error, _ in caught.value.failures.values()]
+    assert isinstance(error, TypeError) and re.match(said, str(error))
 
 
 class Harmful:

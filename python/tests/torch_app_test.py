@@ -3,6 +3,7 @@
 all."""
 
 import collections
+import random
 
 import ckptree
 import numpy as np
@@ -460,3 +461,39 @@ def test_damage_is_told_when_it_is_read(tmp_path):
     with ckptree.open(tmp_path / "s") as store:
         with pytest.raises(ckptree.CorruptionError):
             ckptree.torch.load(store, {"model": torch.nn.Linear(256, 256)})
+
+
+class Failing:
+    """Whose state_dict() raises what is no error of ckptree's."""
+
+    def __init__(self, raised):
+        self.raised = raised
+
+    def state_dict(self):
+        raise self.raised
+
+    def load_state_dict(self, state):
+        raise AssertionError
+
+
+@pytest.mark.parametrize("made, kind, said", [
+    (lambda: Failing(KeyError("inner")), ValueError, "KeyError: 'inner'"),
+    (lambda: Failing(TypeError("no")), TypeError, "no"),
+    (random.SystemRandom, NotImplementedError, "entropy"),
+    (lambda: torch.nn.LazyLinear(3), TypeError, "run that once before"),
+], ids=["error", "known", "generator", "lazy"])
+def test_an_object_that_has_no_state_is_named(
+    store, tmp_path, made, kind, said
+):
+    ckptree.torch.save(store, 1, {"deep": {"x": torch.ones(1)}}).result()
+    app = {"deep": {"x": made()}}
+    for act in (
+        lambda: ckptree.torch.save(store, 2, app),
+        lambda: ckptree.torch.load(store, app, partial=True),
+    ):
+        with pytest.raises(kind, match=f"^deep/x.*: .*{said}"):
+            act()
+    with ckptree.CheckpointManager(tmp_path / "managed") as manager:
+        with pytest.raises(kind, match=f"^deep/x.*: .*{said}"):
+            ckptree.torch.save(manager, 1, app)
+    assert list(store) == [1]

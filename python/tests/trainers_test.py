@@ -194,6 +194,17 @@ def test_it_goes_on_where_it_was(tmp_path, code, needed, steps):
             assert a.step_info().step == b.step_info().step
 
 
+def test_a_path_that_nobody_saved_is_named(tmp_path, monkeypatch):
+    pytest.importorskip("lightning")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    io = importlib.import_module("lightning_io").StoreIO(tmp_path / "run")
+    io.save_checkpoint({"a": 1}, "saved.ckpt")
+    assert io.load_checkpoint("saved.ckpt") == {"a": 1}
+    with pytest.raises(FileNotFoundError, match="run has no step of no.ckpt"):
+        io.load_checkpoint("no.ckpt")
+    io.store.close()
+
+
 @pytest.mark.parametrize(
     "name",
     ["accelerate_loop", "lightning_io", "titan_hooks", "torch_loop",

@@ -122,6 +122,11 @@ def pieces(value: Any) -> Pieces | Container | None:
 
 
 def _check(value: torch.Tensor) -> None:
+    if torch.nn.parameter.is_lazy(value):
+        raise TypeError(
+            f"a {type_name(value)} has no shape yet: its module gets it where "
+            "it is run for the first time, so run that once before"
+        )
     if type(value) not in PLAIN:
         raise TypeError(
             f"a {type_name(value)} is no leaf: save the plain tensors that it "

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ckptree.adapters.protocol import type_name
+from ckptree.errors import at_path
 from ckptree.torch import _generators
 from ckptree.torch._generators import GENERATORS, Rng
 
@@ -23,14 +24,19 @@ DICTS = (dict, Counter, OrderedDict, defaultdict)
 class Object:
     """Something with a state of its own, which is no data."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Any, name: str) -> None:
         self.value = unwrapped(value)
         self.last = isinstance(value, _LAST)
+        self._name = name  # Its place in the app.
 
     def state(self) -> Any:
-        if isinstance(self.value, GENERATORS):
-            return _generators.state_of(self.value)
-        return self.value.state_dict()
+        """What it says its state is; what it raises gets its place."""
+        try:
+            if isinstance(self.value, GENERATORS):
+                return _generators.state_of(self.value)
+            return self.value.state_dict()
+        except Exception as error:
+            raise at_path(self._name, error) from error
 
     def load(self, state: Any) -> None:
         if isinstance(self.value, GENERATORS):
@@ -48,7 +54,7 @@ def object_of(value: Any, name: str) -> Object | None:
     """The object that `value` is; None: it is data. TypeError where it says
     its state and takes none."""
     if isinstance(value, GENERATORS):
-        return Object(value)
+        return Object(value, name)
     if isinstance(value, type) or isinstance(value, torch.Tensor):
         return None
     gives = callable(getattr(value, "state_dict", None))
@@ -59,7 +65,7 @@ def object_of(value: Any, name: str) -> Object | None:
             f"{name}: a {type_name(value)} has a state_dict() and no "
             "load_state_dict(): it could not be loaded again"
         )
-    return Object(value)
+    return Object(value, name)
 
 
 def unwrapped(value: Any) -> Any:

@@ -44,7 +44,8 @@ from ckptree.errors import (
     InvalidArgumentError,
     UnsupportedError,
 )
-from ckptree.restoring.plain import ROOT_ITEM, ROOT_MARK, named_tuple
+from ckptree.restoring.plain import ROOT_ITEM, is_root, named_tuple
+from ckptree.torch._torch_files import below
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.planner import SavePlanner, WriteItem
@@ -208,23 +209,56 @@ def _encoded(name: str, value: Any) -> Any:
     """As the extension takes it. TypeError where it is no data."""
     if isinstance(value, torch.Tensor):
         return Branch(CUSTOM, TENSOR, [(DICT_KEY, "tensor", value.detach())])
-    if _is_plain(value):
-        return _plain(value, ENTRY)
+    try:
+        if _is_plain(value):
+            return _plain(value, ENTRY)
+    except RecursionError:
+        raise TypeError(
+            f"{name}: it contains itself, or its lists and dicts lie in each "
+            "other too deep for a step"
+        ) from None
     if type(value) is io.BytesIO:
         return Branch(
             CUSTOM, STREAM, [(DICT_KEY, "bytes", value.getvalue())]
         )
+    saved = _saved(value)
+    if saved is None:
+        place, refused = _refused(name, value)
+        if isinstance(refused, (dict, list, tuple)):
+            reason = (
+                f"a {type_name(refused)} is saved as bytes, and here "
+                "torch.load(weights_only=True) does not read them, as where it "
+                "has arrays of NumPy: save a dict or a list of its items"
+            )
+        else:
+            reason = _rules.refusal(refused)
+        raise TypeError(
+            f"{place}: {reason}; or register its class by "
+            "torch.serialization.add_safe_globals()"
+        )
+    return Branch(CUSTOM, SAVED, [(DICT_KEY, "bytes", saved)])
+
+
+def _saved(value: Any) -> bytes | None:
+    """What torch.save() makes of it; None where torch.load() does not read that
+    as data."""
     stream = io.BytesIO()
     try:
         torch.save(value, stream)
         stream.seek(0)
         torch.load(stream, weights_only=True)
     except Exception:
-        raise TypeError(
-            f"{name}: {_rules.refusal(value)}; or register its class by "
-            "torch.serialization.add_safe_globals()"
-        ) from None
-    return Branch(CUSTOM, SAVED, [(DICT_KEY, "bytes", stream.getvalue())])
+        return None
+    return stream.getvalue()
+
+
+def _refused(name: str, value: Any) -> tuple[str, Any]:
+    """What is at fault in a value that is not saved, and where it is."""
+    if isinstance(value, (dict, list, tuple)):
+        for place, child in below(value, name):
+            if not _is_plain(child) and _saved(child) is None:
+                return _refused(place, child)
+    return name, value
 
 
 _SCALARS = (type(None), bool, int, float, complex, str, bytes)
@@ -352,7 +386,7 @@ def _state_in(root: Node) -> Node:
     """A state that is no dict alone, as an OrderedDict, lies in an item."""
     if list(root.children) == [(DICT_KEY, ROOT_ITEM)]:
         (state,) = root.children.values()
-        if state.kind == "dict" and state.tag.split(" ")[0] == ROOT_MARK:
+        if state.kind == "dict" and is_root(state.tag):
             return state
     return root
 
