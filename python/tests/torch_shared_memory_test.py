@@ -286,3 +286,13 @@ def test_arrays_of_numpy_under_two_tensors(store):
     with pytest.raises(ckptree.MismatchError, match="memory of a"):
         ckptree.torch.load(store, app)
     assert base.tolist() == [7] * 6
+
+
+@pytest.mark.parametrize("of", [lambda w: w, row], ids=["same", "row"])
+def test_what_a_step_lacks_is_not_overwritten_by_what_is_kept_of_it(store, of):
+    saved(store, {"best": Holder(of(torch.ones(2, 3)).clone()), "lr": 1})
+    w = torch.full((2, 3), 7.0)
+    best = Holder(of(w))
+    ckptree.torch.load(store, {"w": w, "best": best}, partial=True)
+    assert w.unique().tolist() == [7]
+    assert best.held.unique().tolist() == [1]

@@ -369,7 +369,8 @@ def load(
         No step matches: a KeyError.
     MismatchError
         Lists every path that is missing, unexpected, or of another kind, shape
-        or dtype; and tied tensors of which the step has two values.
+        or dtype; and tensors that are one memory, or have some in common, of
+        which the step has two values.
     CorruptionError
         The bytes are not those that were saved.
     ValueError

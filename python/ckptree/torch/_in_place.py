@@ -392,22 +392,28 @@ class InPlace(Like):
     ) -> None:
         """What is there in a slot may be that of a module: a best model so far
         begins with the tensors of its state_dict(), or with views of them. It
-        gets memory of its own, where the step has another value for it."""
+        gets memory of its own, where the step has another value for it, or
+        none."""
         wanted = list(of_slots)
         keys = [(r, k) for r in wanted for k in r if r[k].into is not None]
+        if not keys:
+            return
         places = []
-        for name, request in asked.items():
-            into = request.into
-            if into is None:
-                into = self.converted.get(name)
-            if into is not None:
-                places.append(_one_memory.Place(into, request.info.name, True))
+        for name, leaf in self.leaves.items():
+            here = leaf.like if leaf.arrays == "torch" else None
+            if here is None or here.device.type == "meta":
+                continue
+            request = asked.get(name)
+            if request is None and is_freed(here):
+                continue
+            value = "" if request is None else request.info.name
+            places.append(_one_memory.Place(here, value, True))
         fixed = len(places)
         places += [
             _one_memory.Place(r[key].into, r[key].info.name, False)
             for r, key in keys
         ]
-        for i in _one_memory.lost(places) if keys else ():
+        for i in _one_memory.lost(places):
             requests, key = keys[i - fixed]
             requests[key] = requests[key]._replace(into=None)
 
