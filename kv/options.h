@@ -91,6 +91,8 @@ struct Options {
   // stand in it behind the file of all rows.
   std::uint64_t journal_file_bytes = 0;
   std::uint64_t journal_rows_bytes = 0;
+  // For tests; 0: a second. How long a commit may be in the first copy alone.
+  std::int64_t journal_sync_ms = 0;
 
   // How long kReadWrite waits for another process to give the store up.
   std::int64_t lock_wait_ms = 0;

@@ -10,12 +10,14 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/mapped_vector.h"
 #include "base/status_macros.h"
 #include "kv/file_system.h"
 #include "kv/files/file_system_of.h"
+#include "kv/monotonic.h"
 #include "kv/store_directory.h"
+#include "kv/timed_wait.h"
 #include "rocksdb/file_system.h"
 
 namespace ckptree::kv {
@@ -173,7 +175,7 @@ JournalWriter::Appended JournalKeeper::Append(
   bytes_in_file_ += bytes;
   bytes_since_rows_ += bytes;
   bytes_since_flush_ += bytes;
-  unsynced_ = true;
+  NoteUnsynced();
   return done;
 }
 
@@ -187,6 +189,15 @@ void JournalKeeper::Acknowledged() {
   if (is_alone) Warn(context_.flush());
   const absl::MutexLock lock(&appending_);
   writer_->NoteTip();
+  // The note is synced with the second copy, which may have been since.
+  const absl::MutexLock state(&mutex_);
+  NoteUnsynced();
+}
+
+void JournalKeeper::NoteUnsynced() {
+  if (unsynced_since_ == absl::InfiniteFuture()) {
+    unsynced_since_ = MonotonicNow();
+  }
 }
 
 ChainPoint JournalKeeper::tip() const {
@@ -204,7 +215,7 @@ absl::Status JournalKeeper::Secure() {
   bool index_is_second = false;
   {
     const absl::MutexLock lock(&mutex_);
-    unsynced_ = false;
+    unsynced_since_ = absl::InfiniteFuture();
     index_is_second = unsealed_;
   }
   // Where a second copy failed, or a crash may have kept it short, the index is
@@ -228,8 +239,36 @@ bool JournalKeeper::IsBehind() const {
 
 bool JournalKeeper::HasWork() const {
   if (stopping_ || WantsFlush()) return true;
-  if (absl::Now() < not_before_) return false;
-  return RowsAreDue() || WantsNext();
+  return (RowsAreDue() || WantsNext()) && MonotonicNow() >= not_before_;
+}
+
+bool JournalKeeper::HasWorkOrCommit() const {
+  return unsynced_since_ != absl::InfiniteFuture() || HasWork();
+}
+
+absl::Time JournalKeeper::Due() const {
+  const std::int64_t every = context_.options.journal_sync_ms;
+  absl::Time due =
+      unsynced_since_ + (every == 0 ? kSyncEvery : absl::Milliseconds(every));
+  const absl::Time now = MonotonicNow();
+  for (const absl::Time again : {not_before_, flush_not_before_}) {
+    if (again > now) due = std::min(due, again);
+  }
+  return due;
+}
+
+// Only the first commit behind a sync wakes the thread, for then it is known
+// when the next one is due; those behind it cost what they did.
+void JournalKeeper::WaitForWork() {
+  while (!HasWork()) {
+    const bool idle = unsynced_since_ == absl::InfiniteFuture();
+    const absl::Time due = Due();
+    if (due <= MonotonicNow()) return;
+    AwaitUntil(mutex_,
+               absl::Condition(this, idle ? &JournalKeeper::HasWorkOrCommit
+                                          : &JournalKeeper::HasWork),
+               due);
+  }
 }
 
 bool JournalKeeper::RowsAreDue() const {
@@ -237,11 +276,12 @@ bool JournalKeeper::RowsAreDue() const {
 }
 
 bool JournalKeeper::WantsFlush() const {
-  return bytes_since_flush_ > kFlushBytes && absl::Now() >= flush_not_before_;
+  return bytes_since_flush_ > kFlushBytes &&
+         MonotonicNow() >= flush_not_before_;
 }
 
 bool JournalKeeper::HasRoom() const {
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   return !thread_.joinable() || stopping_ ||
          ((bytes_since_rows_ <= 2 * RowsLimit() || now < not_before_) &&
           (bytes_since_flush_ <= 2 * kMostBehind || now < flush_not_before_));
@@ -297,7 +337,7 @@ absl::Status JournalKeeper::Do(const Work& work) {
     if (flushed.ok()) {
       bytes_since_flush_ = 0;
     } else {
-      flush_not_before_ = absl::Now() + kTryAgainAfter;
+      flush_not_before_ = MonotonicNow() + kTryAgainAfter;
     }
   }
   return status;
@@ -322,15 +362,12 @@ void JournalKeeper::Loop() {
     Work work;
     {
       const absl::MutexLock lock(&mutex_);
-      mutex_.AwaitWithTimeout(
-          absl::Condition(this, &JournalKeeper::HasWork),
-          unsynced_ || absl::Now() < std::max(not_before_, flush_not_before_)
-              ? kSyncEvery
-              : absl::Hours(1));
+      WaitForWork();
       if (stopping_) return;
-      work.sync = std::exchange(unsynced_, false);
+      work.sync = std::exchange(unsynced_since_, absl::InfiniteFuture()) !=
+                  absl::InfiniteFuture();
       work.flush = WantsFlush();
-      if (absl::Now() >= not_before_) {
+      if (MonotonicNow() >= not_before_) {
         work.rows = RowsAreDue();
         work.prepare = WantsNext();
       }
@@ -339,7 +376,7 @@ void JournalKeeper::Loop() {
     if (!status.ok()) {
       Warn(status);
       const absl::MutexLock lock(&mutex_);
-      not_before_ = absl::Now() + kTryAgainAfter;
+      not_before_ = MonotonicNow() + kTryAgainAfter;
     }
   }
 }

@@ -114,7 +114,13 @@ class JournalKeeper {
   void Loop();
   absl::Status Do(const Work& work);
   absl::Status DoGuarded(const Work& work);
+  // Work, or to stop, that waits for no second.
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasWorkOrCommit() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // When the second copy is to be synced, or failed work is tried again.
+  absl::Time Due() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteUnsynced() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WaitForWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status BeginLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(appending_);
   absl::Status MergeInto(const JournalContent& journal, const ChainPoint& as_of,
@@ -158,8 +164,10 @@ class JournalKeeper {
   std::uint64_t prepared_after_ ABSL_GUARDED_BY(mutex_) = 0;
   bool mend_ ABSL_GUARDED_BY(mutex_) = false;
   bool unsealed_ ABSL_GUARDED_BY(mutex_) = false;
-  bool unsynced_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // These three by MonotonicNow(). When the first commit came that the second
+  // copy was not synced with.
+  absl::Time unsynced_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   // Work that failed is not tried again before this.
   absl::Time not_before_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   absl::Time flush_not_before_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();

@@ -326,17 +326,21 @@ void JournalWriter::NoteTip() {
                                        .hash = tip_.hash});
   // A word more about what is durable already.
   note_->file->Write(0, bytes, IOOptions(), nullptr).PermitUncheckedError();
+  const absl::MutexLock lock(&mutex_);
+  note_unsynced_ = true;
 }
 
 absl::Status JournalWriter::SyncSecond() {
   // Held over I/O: who waits for a sync waits for one that another began, too.
   const absl::MutexLock syncing(&syncing_);
   std::vector<std::shared_ptr<void>> unsynced;
+  bool note = false;
   {
     const absl::MutexLock lock(&mutex_);
     CKPTREE_RETURN_IF_ERROR(second_copy_);
     CKPTREE_RETURN_IF_ERROR(broken_);
     unsynced.swap(unsynced_);
+    note = std::exchange(note_unsynced_, false);
   }
   for (const std::shared_ptr<void>& entry : unsynced) {
     const auto copy = std::static_pointer_cast<Files::SecondCopy>(entry);
@@ -349,7 +353,7 @@ absl::Status JournalWriter::SyncSecond() {
     }
   }
   // What both copies have lost is known by it also after a power cut.
-  if (!unsynced.empty()) {
+  if (note) {
     note_->file->Sync(IOOptions(), nullptr).PermitUncheckedError();
   }
   return absl::OkStatus();

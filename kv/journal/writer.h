@@ -131,6 +131,7 @@ class JournalWriter {
   absl::Mutex syncing_;
   mutable absl::Mutex mutex_;
   std::unique_ptr<Files> next_ ABSL_GUARDED_BY(mutex_);
+  bool note_unsynced_ ABSL_GUARDED_BY(mutex_) = false;
   // Second copies that are complete and not synced yet, the current one last.
   std::vector<std::shared_ptr<void>> unsynced_ ABSL_GUARDED_BY(mutex_);
   absl::Status second_copy_ ABSL_GUARDED_BY(mutex_);  // Of the current file.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The thread behind the journal on a disk that is nearly full: what it writes
-// needs no more room than it must, and one thing that fails keeps no other.
+// The thread behind the journal: when it syncs second copies; and on a disk
+// that is nearly full, where what it writes needs no more room than it must,
+// and one thing that fails keeps no other.
 
 #include "kv/journal/keeper.h"
 
@@ -17,6 +18,7 @@
 #include "kv/journal/replay.h"
 #include "kv/journal/rows_file.h"
 #include "kv/testing/full_disk.h"
+#include "kv/testing/sync_counts.h"
 #include "tests/kv/fixture.h"
 
 namespace ckptree::kv {
@@ -97,6 +99,7 @@ class KeeperTest : public ::testing::Test {
   }
 
   testing::TempDir dir_;
+  SyncCounts counts_;
   KeeperContext context_;
   std::unique_ptr<JournalKeeper> keeper_;
   std::uint64_t commits_ = 0;
@@ -180,6 +183,35 @@ TEST_F(KeeperTest, AFileOfAllRowsThatWasLeftGivesItsRoom) {
   EXPECT_GE(disk.refusals, 1);
   EXPECT_THAT(RowsFiles(), ElementsAre(RowsFileName(6)));
   EXPECT_EQ(RowsThere(), 6U);
+}
+
+TEST_F(KeeperTest, ACommitAfterAPauseIsSyncedInItsTime) {
+  context_.options.file_system = MakeSyncCountingDisk(&counts_);
+  context_.options.journal_sync_ms = 10;
+  Start();
+  keeper_->Ready();
+  // Each but the first finds the thread idle: it has just synced all there was.
+  for (int i = 0; i < 20; ++i) {
+    const int seconds = counts_.Of("b-");
+    const int notes = counts_.Of("tip");
+    ASSERT_NO_FATAL_FAILURE(Append());
+    ASSERT_TRUE(counts_.WaitFor("b-", seconds + 1, absl::Seconds(30))) << i;
+    ASSERT_TRUE(counts_.WaitFor("tip", notes + 1, absl::Seconds(30))) << i;
+  }
+}
+
+TEST_F(KeeperTest, ManyCommitsAreSyncedTogether) {
+  context_.options.file_system = MakeSyncCountingDisk(&counts_);
+  context_.options.journal_sync_ms = absl::ToInt64Milliseconds(kPatience);
+  Start();
+  keeper_->Ready();
+  const int made = counts_.Of("b-");
+  for (int i = 0; i < 100; ++i) ASSERT_NO_FATAL_FAILURE(Append());
+  EXPECT_EQ(counts_.Of("b-"), made);
+  ASSERT_OK(keeper_->Close(/*flushed=*/false));
+  EXPECT_GT(counts_.Of("b-"), made);
+  EXPECT_GT(counts_.Of("tip"), 0);
+  keeper_ = nullptr;
 }
 
 }  // namespace
