@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -27,6 +28,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
@@ -65,12 +67,79 @@ std::uint64_t HighestVersion(const JournalContent& journal) {
   return highest;
 }
 
+std::string HexOf(const std::array<std::uint8_t, 16>& uuid) {
+  const std::string_view bytes(reinterpret_cast<const char*>(uuid.data()),
+                               uuid.size());
+  return absl::BytesToHexString({bytes.data(), bytes.size()});
+}
+
+// Of the commit `ordinal`, where `journal` tells it.
+std::optional<base::Digest> HashOfCommit(const JournalContent& journal,
+                                         std::uint64_t ordinal) {
+  if (journal.tip.ordinal == ordinal) return journal.tip.hash;
+  if (const auto at = journal.records.find(ordinal);
+      at != journal.records.end()) {
+    return at->second.hash;
+  }
+  const auto next = journal.records.find(ordinal + 1);
+  if (next == journal.records.end()) return std::nullopt;
+  return next->second.header.previous;
+}
+
+// Device and inode; nothing where it cannot be asked.
+std::optional<std::pair<dev_t, ino_t>> PlaceOf(const std::string& directory) {
+  struct stat found;
+  if (stat(directory.c_str(), &found) != 0) return std::nullopt;
+  return std::pair(found.st_dev, found.st_ino);
+}
+
 }  // namespace
 
 absl::StatusOr<std::optional<LockHolder>> Database::Impl::ProbeWriter() const {
   // The holder would be the caller.
   if (mode == Mode::kReadLocked) return std::nullopt;
   return StoreLock::Probe(directory);
+}
+
+// Somebody may have put another store in the place of this one, or a copy of it
+// that is older: a link that was made anew, a rename. Steps of it would come
+// under the name of this one. Which directory it is does not matter, nor the
+// incarnation, which a copy has that was opened to write: one that has all
+// commits seen here goes on from them. The last of these may never have been
+// durable: a crash takes it away, and another has its number then.
+absl::Status Database::Impl::CheckSameStore(const Standing& standing) const {
+  if (!seen_uuid.has_value()) return absl::OkStatus();
+  const JournalContent& journal = standing.journal;
+  if (journal.newest.uuid != *seen_uuid) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s is another store by now, with uuid %s; the one that was opened "
+        "has %s: open it anew",
+        directory, HexOf(journal.newest.uuid), HexOf(*seen_uuid)));
+  }
+  // Damage is told as such.
+  if (!standing.lost.ok()) return absl::OkStatus();
+  const std::uint64_t durable = durable_ordinal.load();
+  if (journal.tip.ordinal < std::min(durable, seen.ordinal)) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s is an older copy of the store by now, up to commit %d, and %d was "
+        "seen: open it anew",
+        directory, journal.tip.ordinal, seen.ordinal));
+  }
+  std::optional<base::Digest> now = HashOfCommit(journal, seen.ordinal);
+  if (!now.has_value()) {
+    // The index has what is behind it, too. What is in no record any more is
+    // taken on trust.
+    const absl::StatusOr<JournalContent> all = ReadJournal(
+        reader_options, directory, seen.ordinal, /*beside_writer=*/true);
+    if (all.ok()) now = HashOfCommit(*all, seen.ordinal);
+  }
+  if (durable >= seen.ordinal && now.has_value() && *now != seen.hash) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s is another copy of the store by now, whose commit %d is not the "
+        "one that was seen: open it anew",
+        directory, seen.ordinal));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Database::Impl::OpenForReading(OpenReport* found) {
@@ -88,6 +157,7 @@ absl::Status Database::Impl::OpenForReading(OpenReport* found) {
       return absl::OkStatus();
     }
     CKPTREE_ASSIGN_OR_RETURN(const StoreDirectory looked, LookAtStore());
+    const auto place_now = PlaceOf(directory);
     found->notes = looked.warnings;
     found->highest_version = looked.highest_staged_version;
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<LockHolder> before,
@@ -119,6 +189,7 @@ absl::Status Database::Impl::OpenForReading(OpenReport* found) {
       if (!status.ok()) last = std::move(status);
       continue;
     }
+    CKPTREE_RETURN_IF_ERROR(CheckSameStore(*standing));
     if (standing->index == nullptr) {
       CKPTREE_RETURN_IF_ERROR(MakeIndexInMemory(&*standing));
     }
@@ -138,6 +209,8 @@ absl::Status Database::Impl::OpenForReading(OpenReport* found) {
     durable_ordinal = journal.durable;
     session = journal.highest_session;
     seen = journal.tip;
+    seen_uuid = journal.newest.uuid;
+    seen_place = place_now;
     seen_pid = beside ? before->pid : 0;
     tail.Start(journal);
     // Beside a writer segments may have come after the index was opened, and
@@ -209,7 +282,6 @@ absl::Status Database::Impl::SeeNewCommits() {
                            /*beside_writer=*/true));
   }
   const JournalContent& journal = *added;
-  durable_ordinal = journal.durable;
   const auto known = journal.records.find(seen.ordinal);
   const auto next = journal.records.find(seen.ordinal + 1);
   if (journal.tip.ordinal > seen.ordinal) {
@@ -253,6 +325,7 @@ absl::Status Database::Impl::SeeNewCommits() {
              known->second.hash != seen.hash) {
     return absl::AbortedError("the journal is another one");
   }
+  durable_ordinal = journal.durable;
   if (is_all) tail.Start(journal);
   return absl::OkStatus();
 }
@@ -270,7 +343,9 @@ absl::Status Database::Refresh() {
                            impl.ProbeWriter());
   // Another process numbers its files anew.
   const std::int64_t pid = holder.has_value() ? holder->pid : 0;
-  const bool same = std::exchange(impl.seen_pid, pid) == pid;
+  // A journal of the same length may be of another store.
+  const bool same = std::exchange(impl.seen_pid, pid) == pid &&
+                    PlaceOf(impl.directory) == impl.seen_place;
   if (holder.has_value() == following() && same &&
       (impl.tail.Unchanged() || impl.SeeNewCommits().ok())) {
     return absl::OkStatus();
@@ -360,7 +435,7 @@ std::optional<std::string> Database::Impl::BlockInJournal(
   if (mode == Mode::kReadSalvaged) return std::nullopt;
   const absl::StatusOr<JournalContent> journal =
       ReadJournal(reader_options, directory, 1, /*beside_writer=*/true);
-  if (!journal.ok()) return std::nullopt;
+  if (!journal.ok() || journal->newest.uuid != report.uuid) return std::nullopt;
   const JournalBlocks blocks = BlocksIn(*journal);
   const auto found = blocks.whole.find(key);
   if (found == blocks.whole.end()) return std::nullopt;
@@ -376,7 +451,8 @@ bool Database::Impl::ReadRowsFromJournal(const absl::Status& met) {
     Standing standing;
     if (!ReadAllRows(reader_options, directory, std::string(met.message()),
                      /*beside_writer=*/true, &standing)
-             .ok()) {
+             .ok() ||
+        standing.journal.newest.uuid != report.uuid) {
       return false;
     }
     Overlay::Changes rows;

@@ -5,6 +5,9 @@
 #ifndef CKPTREE_KV_ROCKS_DATABASE_IMPL_H_
 #define CKPTREE_KV_ROCKS_DATABASE_IMPL_H_
 
+#include <sys/types.h>
+
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -89,6 +93,11 @@ struct Database::Impl {
 
   // database_follow.cc: opens for reading, beside a writer or without one.
   absl::Status OpenForReading(OpenReport* found)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_mutex);
+  // database_follow.cc: kFailedPrecondition where `standing` is of another
+  // store than the one that was opened, or of a copy that lacks commits seen
+  // here.
+  absl::Status CheckSameStore(const Standing& standing) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_mutex);
   // database_follow.cc: behind it. Where rows name tables that the index does
   // not know, a new one in memory. Not beside a writer, who looked for that.
@@ -227,6 +236,12 @@ struct Database::Impl {
   absl::Mutex refresh_mutex;
   JournalTail tail ABSL_GUARDED_BY(refresh_mutex);
   ChainPoint seen ABSL_GUARDED_BY(refresh_mutex);
+  // Of the store that a reader opened; nothing before.
+  std::optional<std::array<std::uint8_t, 16>> seen_uuid
+      ABSL_GUARDED_BY(refresh_mutex);
+  // Device and inode of the directory then.
+  std::optional<std::pair<dev_t, ino_t>> seen_place
+      ABSL_GUARDED_BY(refresh_mutex);
   std::int64_t seen_pid ABSL_GUARDED_BY(refresh_mutex) = 0;  // The writer's.
   // The highest version whose files the instance of a reader surely has.
   std::atomic<std::uint64_t> instance_version = 0;

@@ -82,6 +82,9 @@ class Holding(Closing):
     def refresh(self) -> None:
         """Readers: sees what was committed since the last look.
 
+        StateError where another store, or an older copy, stands at the path by
+        now: open it anew.
+
         >>> with ckptree.open(tmp / "run") as reader:
         ...     _ = store.save(300, state).result()
         ...     reader.refresh()

@@ -278,6 +278,9 @@ class CKPTREE_EXPORT Store {
 
   // For readers: lists the steps that were committed since the open or the last
   // Refresh(). Cheap where there are none. Writers have nothing to do.
+  // kFailedPrecondition: another store stands in that directory by now, or a
+  // copy of it without what was seen; this one shows what it had, to be opened
+  // anew.
   absl::Status Refresh();
 
   // Whether a read may wait for an object store: the store is read by its
