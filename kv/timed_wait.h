@@ -31,6 +31,9 @@ bool AwaitFor(absl::Mutex& mutex, const absl::Condition& condition,
 // Thread-safe.
 class TimedNotice {
  public:
+  TimedNotice() = default;
+  // Behind whoever gives it: the notice may go once somebody has it.
+  ~TimedNotice() { const absl::MutexLock lock(&mutex_); }
   void Give() {
     const absl::MutexLock lock(&mutex_);
     given_ = true;

@@ -16,6 +16,7 @@
 #include "core/version/open_check.h"
 #include "core/version/row_scan.h"
 #include "core/version/store_features.h"
+#include "kv/monotonic.h"
 
 namespace ckptree::internal {
 namespace {
@@ -161,11 +162,11 @@ class Keep {
     const absl::Duration wanted = absl::Seconds(
         static_cast<double>(pending_) / static_cast<double>(bytes_per_second_));
     const absl::Time until = start_ + wanted;
-    for (absl::Time now = absl::Now(); now < until && !hurry_();
-         now = absl::Now()) {
+    for (absl::Time now = kv::MonotonicNow(); now < until && !hurry_();
+         now = kv::MonotonicNow()) {
       absl::SleepFor(std::min(until - now, absl::Milliseconds(100)));
     }
-    start_ = absl::Now();
+    start_ = kv::MonotonicNow();
     pending_ = 0;
   }
 
@@ -178,7 +179,7 @@ class Keep {
   std::uint64_t expected_ = 0;
   std::uint64_t kept_ = 0;
   std::uint64_t pending_ = 0;
-  absl::Time start_ = absl::Now();
+  absl::Time start_ = kv::MonotonicNow();
 };
 
 // Finds out which file it is and has its segments left alone from now on.

@@ -16,7 +16,6 @@
 #include "core/engine/request_execution.h"
 #include "core/policy/policy_thread.h"
 #include "core/process/arena.h"
-#include "core/process/clock.h"
 #include "core/process/close_at_exit.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"

@@ -11,7 +11,7 @@
 #include "base/status_macros.h"
 #include "ckptree/policy.h"
 #include "core/policy/retention.h"
-#include "core/process/clock.h"
+#include "kv/wall_clock.h"
 #include "schema/limits.h"
 
 namespace ckptree::internal {
@@ -76,7 +76,7 @@ absl::Status CheckOptions(const StoreOptions& options) {
         "host_allocator has one function of two: set both of allocate and "
         "free, or none");
   }
-  CKPTREE_RETURN_IF_ERROR(CheckClock());
+  CKPTREE_RETURN_IF_ERROR(kv::CheckClock());
   if (options.read_only && options.create_if_missing) {
     return absl::InvalidArgumentError(
         "a store opened read only cannot be created: drop one of "

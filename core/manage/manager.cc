@@ -20,6 +20,7 @@
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
 #include "core/version/step_health.h"
+#include "kv/monotonic.h"
 
 namespace ckptree {
 namespace {
@@ -45,7 +46,7 @@ constexpr absl::Duration kMoment = absl::Milliseconds(50);
 
 // Until the save is over, however it ended.
 absl::Status Wait(SaveHandle& save, absl::Time deadline) {
-  const absl::Status status = save.WaitCommitted(deadline - absl::Now());
+  const absl::Status status = save.WaitCommitted(deadline - kv::MonotonicNow());
   if (!absl::IsDeadlineExceeded(status) || save.Done()) return absl::OkStatus();
   return GoesOn(save.step());
 }
@@ -92,7 +93,7 @@ absl::Status CheckpointManager::Impl::NextProblem() const {
 absl::Status CheckpointManager::Impl::WaitForRoom(
     std::size_t most, absl::Duration timeout,
     const std::function<bool()>& cancelled) const {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = kv::MonotonicNow() + timeout;
   while (true) {
     Settle();
     SaveHandle oldest;
@@ -102,7 +103,7 @@ absl::Status CheckpointManager::Impl::WaitForRoom(
       oldest = in_flight.front();
     }
     const absl::Time moment =
-        cancelled ? absl::Now() + kMoment : absl::InfiniteFuture();
+        cancelled ? kv::MonotonicNow() + kMoment : absl::InfiniteFuture();
     const absl::Status waited = Wait(oldest, std::min(deadline, moment));
     if (waited.ok()) continue;
     if (moment >= deadline) return waited;
@@ -117,7 +118,7 @@ absl::Status CheckpointManager::Impl::WaitForRoom(
 absl::Status CheckpointManager::Impl::WaitForOwn(absl::Duration timeout) const {
   // In a forked child there is nobody to wait for.
   CKPTREE_RETURN_IF_ERROR(CheckUsable());
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = kv::MonotonicNow() + timeout;
   std::vector<SaveHandle> handles;
   {
     const absl::MutexLock lock(&mu);
@@ -130,7 +131,7 @@ absl::Status CheckpointManager::Impl::WaitForOwn(absl::Duration timeout) const {
 }
 
 absl::Status CheckpointManager::Impl::WaitForAll(absl::Duration timeout) const {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = kv::MonotonicNow() + timeout;
   CKPTREE_RETURN_IF_ERROR(WaitForOwn(timeout));
   const internal::StepWriter* const writer = store.engine_->writer();
   // A callback of the store would wait for its own thread.
@@ -139,7 +140,8 @@ absl::Status CheckpointManager::Impl::WaitForAll(absl::Duration timeout) const {
     return absl::OkStatus();
   }
   for (const auto& save : writer->InFlight()) {
-    if (!save->WaitDone(deadline - absl::Now())) return GoesOn(save->step);
+    if (!save->WaitDone(deadline - kv::MonotonicNow()))
+      return GoesOn(save->step);
   }
   return absl::OkStatus();
 }
@@ -442,7 +444,8 @@ absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder, bool waits) {
   if (waits) handle.WaitCopied();
   if (!preempted) return absl::OkStatus();
   // Of this save alone: what else failed is told by the next call.
-  CKPTREE_RETURN_IF_ERROR(Wait(handle, absl::Now() + options.save_timeout));
+  CKPTREE_RETURN_IF_ERROR(
+      Wait(handle, kv::MonotonicNow() + options.save_timeout));
   if (handle.version() == 0) {
     CKPTREE_RETURN_IF_ERROR(NextError());
     // Another thread was told why, or nobody is: it was cancelled. Who waits

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "kv/timed_wait.h"
+
 namespace ckptree::internal {
 
 Heartbeat::Heartbeat(MailWriter* mail, absl::Duration every,
@@ -40,7 +42,7 @@ void Heartbeat::Loop() {
     {
       const absl::MutexLock lock(&mu_);
       mu_.Await(absl::Condition(&needed));
-      if (mu_.AwaitWithTimeout(absl::Condition(&closing_), every_)) return;
+      if (kv::AwaitFor(mu_, absl::Condition(&closing_), every_)) return;
       works = working_ > 0;
     }
     // Without the lock: a disk may be slow.

@@ -26,6 +26,7 @@
 #include "kv/file_system.h"
 #include "kv/monotonic.h"
 #include "kv/store_directory.h"
+#include "kv/timed_wait.h"
 #include "schema/keys.h"
 #include "schema/step_record.h"
 
@@ -309,9 +310,8 @@ absl::Status Member::WaitIdle(absl::Duration timeout) {
   const auto done = [this, last]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return ended_ >= last;
   };
-  if (mu_.AwaitWithTimeout(absl::Condition(&done), timeout)) {
-    return absl::OkStatus();
-  }
+  const bool over = kv::AwaitFor(mu_, absl::Condition(&done), timeout);
+  if (over) return absl::OkStatus();
   return absl::DeadlineExceededError("saves are still in flight; they go on");
 }
 

@@ -25,6 +25,7 @@
 #include "core/ranks/part_build.h"
 #include "core/ranks/rank_peer.h"
 #include "kv/monotonic.h"
+#include "kv/timed_wait.h"
 #include "schema/limits.h"
 #include "schema/rank_message.h"
 
@@ -189,8 +190,8 @@ absl::StatusOr<RankedSave> RankedSave::Begin(StepBuilder about,
     {
       const absl::MutexLock lock(&exchange->mu);
       exchange->plan = schema::EncodeRankPlan(plan);
-      while (!exchange->mu.AwaitWithTimeout(
-          absl::Condition(&exchange->answered), kAskEvery)) {
+      while (!kv::AwaitFor(exchange->mu, absl::Condition(&exchange->answered),
+                           kAskEvery)) {
         CKPTREE_RETURN_IF_ERROR(check());
         if (kv::MonotonicNow() < end) continue;
         return absl::DeadlineExceededError(absl::StrFormat(
@@ -215,8 +216,7 @@ absl::StatusOr<RankedSave> RankedSave::Begin(StepBuilder about,
     const auto planned = [&exchange]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
       return exchange->plan.has_value();
     };
-    while (
-        !exchange->mu.AwaitWithTimeout(absl::Condition(&planned), kAskEvery)) {
+    while (!kv::AwaitFor(exchange->mu, absl::Condition(&planned), kAskEvery)) {
       if (save->Done()) break;
     }
     if (exchange->plan.has_value()) ranked->plan = *exchange->plan;

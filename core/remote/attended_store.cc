@@ -21,13 +21,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "base/status_of.h"
 #include "core/process/guarded_call.h"
 #include "kv/monotonic.h"
 #include "kv/object_store.h"
+#include "kv/timed_wait.h"
 
 namespace ckptree::internal {
 namespace {
@@ -238,9 +238,9 @@ RemoteAttendant::RemoteAttendant(std::shared_ptr<RemoteTrouble> trouble,
   thread_ =
       std::jthread([this, cancelled = GuardedQuestion(std::move(cancelled))](
                        const std::stop_token& over) {
-        absl::Notification ended;
-        const std::stop_callback wake(over, [&ended] { ended.Notify(); });
-        while (!ended.WaitForNotificationWithTimeout(kLook)) {
+        kv::TimedNotice ended;
+        const std::stop_callback wake(over, [&ended] { ended.Give(); });
+        while (!ended.WaitFor(kLook)) {
           if (cancelled && cancelled()) stop_.request_stop();
           GuardedCall("Look", [this] { trouble_->Look(); }).IgnoreError();
         }

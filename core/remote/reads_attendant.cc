@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/process/guarded_call.h"
+#include "kv/timed_wait.h"
 
 namespace ckptree::internal {
 namespace {
@@ -78,7 +79,7 @@ void ReadsAttendant::Attend() {
     std::stop_source stop(std::nostopstate);
     {
       const absl::MutexLock lock(&mu_);
-      mu_.AwaitWithTimeout(absl::Condition(&rests_), kLook);
+      kv::AwaitFor(mu_, absl::Condition(&rests_), kLook);
       idle =
           reading_ > 0 || begun_ != seen ? absl::ZeroDuration() : idle + kLook;
       seen = begun_;

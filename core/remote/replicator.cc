@@ -22,6 +22,7 @@
 #include "core/remote/cleaner.h"
 #include "core/remote/remote_objects.h"
 #include "kv/monotonic.h"
+#include "kv/timed_wait.h"
 #include "schema/remote_record.h"
 
 namespace ckptree::internal {
@@ -105,7 +106,7 @@ absl::Status Replicator::YieldToClaim(const std::stop_token& stop) {
     CKPTREE_RETURN_IF_ERROR(chain_->fenced());
     const absl::MutexLock lock(&mu_);
     const auto stopped = [&stop] { return stop.stop_requested(); };
-    mu_.AwaitWithTimeout(absl::Condition(&stopped), kLookForOpen);
+    kv::AwaitFor(mu_, absl::Condition(&stopped), kLookForOpen);
   }
   const std::string name = ClaimName();
   store_->Delete(std::span(&name, 1), call).IgnoreError();
@@ -126,7 +127,7 @@ void Replicator::Loop(const std::stop_token& stop) {
         mu_.AssertReaderHeld();
         return stopping_ || noted_ > shipped_ || keep_given_ != nullptr;
       };
-      if (!mu_.AwaitWithTimeout(absl::Condition(&due), until_work)) {
+      if (!kv::AwaitFor(mu_, absl::Condition(&due), until_work)) {
         cleaning = true;
       }
       if (stop.stop_requested() || !health_.ok()) return;
@@ -176,7 +177,7 @@ void Replicator::Loop(const std::stop_token& stop) {
       mu_.AssertReaderHeld();
       return stop.stop_requested() || stopping_ != stopped;
     };
-    mu_.AwaitWithTimeout(absl::Condition(&changed), PauseOf(++tries));
+    kv::AwaitFor(mu_, absl::Condition(&changed), PauseOf(++tries));
   }
 }
 
@@ -314,7 +315,7 @@ absl::Status Replicator::WaitForLook(absl::Time until) {
         mu_.AssertReaderHeld();
         return !looking_ || !health_.ok() || ended_;
       };
-      if (mu_.AwaitWithTimeout(absl::Condition(&over), kLookAtTrouble)) {
+      if (kv::AwaitFor(mu_, absl::Condition(&over), kLookAtTrouble)) {
         return absl::OkStatus();
       }
     }
@@ -356,8 +357,8 @@ absl::Status Replicator::WaitFor(std::uint64_t wanted, absl::Duration timeout) {
         return shipped_ >= wanted || !health_.ok() || stopped_;
       };
       const absl::Duration left = end - kv::MonotonicNow();
-      mu_.AwaitWithTimeout(absl::Condition(&there),
-                           std::min(left, kLookAtTrouble));
+      kv::AwaitFor(mu_, absl::Condition(&there),
+                   std::min(left, kLookAtTrouble));
       if (cancelled_ && cancelled_()) {
         return absl::CancelledError(NotThere().message());
       }
@@ -434,7 +435,7 @@ absl::Status Replicator::Stop(absl::Duration timeout) {
       // What cannot be shipped now is left to the next open, as before.
       while (status.ok() && keeps_some_ && !ended_ && trouble_.ok() &&
              kv::MonotonicNow() < end && !(cancelled_ && cancelled_())) {
-        mu_.AwaitWithTimeout(absl::Condition(&ended), kLookAtTrouble);
+        kv::AwaitFor(mu_, absl::Condition(&ended), kLookAtTrouble);
       }
     }
     thread_.request_stop();

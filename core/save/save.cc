@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "core/process/guarded_call.h"
+#include "kv/timed_wait.h"
 
 namespace ckptree::internal {
 namespace {
@@ -32,8 +33,7 @@ void Save::HurryUnless(bool (Save::*over)() const,
 absl::Status Save::WaitStaged(absl::Duration timeout) {
   HurryUnless(&Save::StagedOrDone, timeout);
   absl::MutexLock lock(&mu_);
-  if (!mu_.AwaitWithTimeout(absl::Condition(this, &Save::StagedOrDone),
-                            timeout)) {
+  if (!kv::AwaitFor(mu_, absl::Condition(this, &Save::StagedOrDone), timeout)) {
     return TimedOut(step, "staged");
   }
   if (!result_.has_value()) return absl::OkStatus();
@@ -44,8 +44,7 @@ absl::Status Save::WaitStaged(absl::Duration timeout) {
 bool Save::WaitStagedOrDone(absl::Duration timeout) const {
   HurryUnless(&Save::StagedOrDone, timeout);
   absl::MutexLock lock(&mu_);
-  return mu_.AwaitWithTimeout(absl::Condition(this, &Save::StagedOrDone),
-                              timeout);
+  return kv::AwaitFor(mu_, absl::Condition(this, &Save::StagedOrDone), timeout);
 }
 
 void Save::WaitCopied() {
@@ -56,7 +55,7 @@ void Save::WaitCopied() {
 absl::Status Save::WaitCommitted(absl::Duration timeout) {
   HurryUnless(&Save::HasResult, timeout);
   absl::MutexLock lock(&mu_);
-  if (!mu_.AwaitWithTimeout(absl::Condition(this, &Save::HasResult), timeout)) {
+  if (!kv::AwaitFor(mu_, absl::Condition(this, &Save::HasResult), timeout)) {
     return TimedOut(step, "committed");
   }
   seen_ = true;
@@ -66,7 +65,7 @@ absl::Status Save::WaitCommitted(absl::Duration timeout) {
 bool Save::WaitDone(absl::Duration timeout) const {
   HurryUnless(&Save::HasResult, timeout);
   absl::MutexLock lock(&mu_);
-  return mu_.AwaitWithTimeout(absl::Condition(this, &Save::HasResult), timeout);
+  return kv::AwaitFor(mu_, absl::Condition(this, &Save::HasResult), timeout);
 }
 
 absl::Status Save::Result() const {

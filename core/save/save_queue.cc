@@ -8,6 +8,7 @@
 
 #include "core/process/engine_thread.h"
 #include "core/save/step_writer.h"
+#include "kv/timed_wait.h"
 
 namespace ckptree::internal {
 
@@ -35,8 +36,7 @@ absl::Status StepWriter::WaitForRoom(absl::Duration timeout) {
   absl::MutexLock lock(&mu_);
   if (!HasRoom() && timeout > absl::ZeroDuration()) Hurry();
   if (EngineThread::IsOf(context_.database) ||
-      mu_.AwaitWithTimeout(absl::Condition(this, &StepWriter::HasRoom),
-                           timeout)) {
+      kv::AwaitFor(mu_, absl::Condition(this, &StepWriter::HasRoom), timeout)) {
     return absl::OkStatus();
   }
   return absl::DeadlineExceededError("as many saves as may be are in flight");
@@ -59,7 +59,7 @@ absl::Status StepWriter::WaitFor(std::uint64_t saves, absl::Duration timeout) {
   const auto done = [this, saves]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return ended_ >= saves;
   };
-  if (!mu_.AwaitWithTimeout(absl::Condition(&done), timeout)) {
+  if (!kv::AwaitFor(mu_, absl::Condition(&done), timeout)) {
     return absl::DeadlineExceededError("saves are still in flight; they go on");
   }
   return absl::OkStatus();

@@ -14,6 +14,7 @@
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
 #include "kv/monotonic.h"
+#include "kv/timed_wait.h"
 
 namespace ckptree::internal {
 namespace {
@@ -82,7 +83,7 @@ void Stager::TrimWhenIdle() {
   }
   const absl::Duration left =
       in_flight_ == 0 ? last_ended_ + idle_ - kv::MonotonicNow() : idle_;
-  if (mu_.AwaitWithTimeout(absl::Condition(this, &Stager::CanStage), left)) {
+  if (kv::AwaitFor(mu_, absl::Condition(this, &Stager::CanStage), left)) {
     return;
   }
   mu_.Await(absl::Condition(this, &Stager::CanStageOrIsIdle));

@@ -9,7 +9,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
-#include "core/process/clock.h"
 #include "core/process/commit_status.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
@@ -17,6 +16,8 @@
 #include "core/version/base_loader.h"
 #include "core/version/catalog.h"
 #include "core/version/store_features.h"
+#include "kv/monotonic.h"
+#include "kv/wall_clock.h"
 #include "schema/keys.h"
 
 namespace ckptree::internal {
@@ -127,7 +128,7 @@ void StepWriter::WriteLoop() {
 absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
   CKPTREE_RETURN_IF_ERROR(CheckHealth(*context_.database));
   if (save->cancelled()) return absl::CancelledError("it was cancelled");
-  CKPTREE_RETURN_IF_ERROR(CheckClock());
+  CKPTREE_RETURN_IF_ERROR(kv::CheckClock());
   CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t free,
                            context_.database->FreeBytes());
   if (free < kMinFreeBytes) {
@@ -147,12 +148,12 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
   in_flight_.store(attempt.version);
   attempt.name = AttemptName(attempt.version);
   save->SetPhase(Progress::Phase::kWriting);
-  const absl::Time start = absl::Now();
+  const absl::Time start = kv::MonotonicNow();
   absl::Status status = GuardedStatus("writing", [&] {
     return save->gather == nullptr ? Write(save, &attempt)
                                    : GatherParts(save, &attempt);
   });
-  const absl::Time written = absl::Now();
+  const absl::Time written = kv::MonotonicNow();
   if (status.ok()) {
     save->SetPhase(Progress::Phase::kCommitting);
     ReportProgress(*save, /*force=*/true);
@@ -180,7 +181,8 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
     absl::MutexLock lock(&mu_);
     stats_.seconds_comparing_and_writing +=
         absl::ToDoubleSeconds(written - start);
-    stats_.seconds_committing += absl::ToDoubleSeconds(absl::Now() - written);
+    stats_.seconds_committing +=
+        absl::ToDoubleSeconds(kv::MonotonicNow() - written);
   }
   *version = attempt.version;
   return status;
@@ -394,7 +396,7 @@ void StepWriter::CleanUp(const Attempt& attempt, bool committed) {
 
 void StepWriter::ReportProgress(const Save& save, bool force) {
   if (!context_.on_progress) return;
-  const absl::Time now = absl::Now();
+  const absl::Time now = kv::MonotonicNow();
   if (!force && now - last_report_ < kReportEvery) return;
   last_report_ = now;
   const absl::Status thrown = GuardedCall(

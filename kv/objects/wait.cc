@@ -3,18 +3,25 @@
 #include "kv/objects/wait.h"
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
 #include <random>
 #include <stop_token>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "kv/monotonic.h"
 #include "kv/object_store.h"
 
 namespace ckptree::kv {
+namespace {
+
+// So that no sum of times is too large.
+constexpr absl::Duration kLongest = absl::Hours(24);
+
+}  // namespace
 
 absl::Status CheckCall(const Call& call, const std::string& what) {
   if (call.cancelled.stop_requested()) {
@@ -28,11 +35,16 @@ absl::Status CheckCall(const Call& call, const std::string& what) {
 }
 
 void WaitOrEnd(const Call& call, absl::Duration pause) {
-  absl::Notification cancelled;
-  const std::stop_callback on_stop(call.cancelled,
-                                   [&cancelled] { cancelled.Notify(); });
-  cancelled.WaitForNotificationWithTimeout(
-      std::min(pause, call.deadline - MonotonicNow()));
+  const absl::Duration left =
+      std::min({pause, call.deadline - MonotonicNow(), kLongest});
+  if (left <= absl::ZeroDuration()) return;
+  // By the clock that only goes forward, without a thread of the engine: a
+  // module has none.
+  std::mutex mutex;
+  std::condition_variable_any ended;
+  std::unique_lock lock(mutex);
+  ended.wait_for(lock, call.cancelled, absl::ToChronoNanoseconds(left),
+                 [] { return false; });
 }
 
 absl::Duration PauseBefore(int tries, absl::Duration asked) {

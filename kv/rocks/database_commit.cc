@@ -34,6 +34,7 @@
 #include "kv/rocks/database_impl.h"
 #include "kv/rocks/instance.h"
 #include "kv/rocks/marker.h"
+#include "kv/wall_clock.h"
 #include "rocksdb/db.h"
 #include "rocksdb/iterator.h"
 #include "rocksdb/options.h"
@@ -122,6 +123,10 @@ bool Frees(CommitKind kind) {
 CommitResult Database::Impl::WriteCommit(Instance& writer, CommitKind kind,
                                          std::uint64_t version,
                                          const WriteBatch& batch) {
+  // The index would end the process behind the record.
+  if (absl::Status clock = CheckClock(); !clock.ok()) {
+    return Failed(Outcome::kFailed, std::move(clock));
+  }
   // Step 4.
   const JournalWriter::Appended appended =
       keeper->Append({.kind = kind,
@@ -253,6 +258,7 @@ absl::Status Database::Impl::CheckRoom(std::uint64_t wanted,
 
 absl::Status Database::Impl::FlushIndex() {
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> open, Writing());
+  CKPTREE_RETURN_IF_ERROR(CheckClock());
   const absl::MutexLock one(&flush_mutex);
   for (const schema::Space space :
        {schema::Space::kRecords, schema::Space::kSmall}) {
@@ -305,6 +311,7 @@ absl::Status Database::Impl::KeepBlocks(const JournalBlocks& blocks) {
   if (damaged.empty()) return absl::OkStatus();
   NoteIndexDamage(absl::StrFormat("blocks of version %d cannot be read",
                                   VersionOfKey(damaged.front())));
+  CKPTREE_RETURN_IF_ERROR(CheckClock());
   rocksdb::WriteBatch batch;
   {
     // Held over I/O: what a commit removes in between must stay removed.

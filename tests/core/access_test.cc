@@ -300,8 +300,12 @@ TEST_F(AccessTest, AClockBefore1970IsAnError) {
               if (!refused(std::move(builder).Commit().WaitCommitted(kLong))) {
                 return 3;
               }
+              // Nor does any other commit end the process.
+              if (!refused(store->Tag("t", 1))) return 4;
+              if (!refused(store->Delete(1))) return 5;
               clock_offset_seconds = 0;
-              return store->Close().ok() ? Save(11) : 4;
+              if (!store->Tag("t", 1).ok()) return 6;
+              return store->Close().ok() ? Save(11) : 7;
             }),
             0);
   EXPECT_EQ(InChild([&] { return Read(1); }), 0);

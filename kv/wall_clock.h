@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The clock of the machine.
+// The time of day.
 
-#ifndef CKPTREE_CORE_PROCESS_CLOCK_H_
-#define CKPTREE_CORE_PROCESS_CLOCK_H_
+#ifndef CKPTREE_KV_WALL_CLOCK_H_
+#define CKPTREE_KV_WALL_CLOCK_H_
 
 #include <chrono>
 
 #include "absl/status/status.h"
 
-namespace ckptree::internal {
+namespace ckptree::kv {
 
 // kFailedPrecondition before 1970, from when on RocksDB counts seconds without
 // a sign: it ends the process there. Abseil's clock remembers; this asks.
@@ -21,6 +21,6 @@ inline absl::Status CheckClock() {
       "the clock of this machine says that it is before 1970: set it");
 }
 
-}  // namespace ckptree::internal
+}  // namespace ckptree::kv
 
-#endif  // CKPTREE_CORE_PROCESS_CLOCK_H_
+#endif  // CKPTREE_KV_WALL_CLOCK_H_
