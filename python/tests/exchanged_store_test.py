@@ -38,7 +38,7 @@ def test_a_link_that_leads_to_another_store(tmp_path):
             assert b.info().uuid in str(e.value)
         point(current, tmp_path / "a")
         reader.refresh()
-        assert list(reader.steps()) == [1, 2, 3, 4, 5]
+        assert [info.step for info in reader.steps()] == [1, 2, 3, 4, 5]
         assert (reader[5]["w"][:] == 5).all()
 
 
