@@ -227,7 +227,9 @@ TEST_F(LocalKeepKillTest, StoppedAcrossTheLookAndTakenOver) {
     fs::remove_all(other);
   }
   EXPECT_EQ(fired, trials);
-  if (trials >= 6) {
+  // Whether a file of these had left the disk by then is chance: of six trials
+  // it was so in none once.
+  if (trials >= 20) {
     EXPECT_GT(gone, 0);
   }
   Tell(absl::StrCat(name, " (", deleted, " times what it had was deleted, ",
