@@ -24,6 +24,7 @@
 #include "core/engine/step_reader.h"
 #include "core/engine/store_engine.h"
 #include "core/engine/subtree.h"
+#include "core/engine/tied_leaves.h"
 #include "core/process/guarded_call.h"
 
 namespace ckptree {
@@ -76,16 +77,6 @@ bool IsNone(const LeafInfo& info) { return info.kind == EntryKind::kNone; }
 
 bool HasValue(const LeafInfo& info) { return internal::HasValue(info.kind); }
 
-// The leaf that holds the value of `info`, with its own name and path.
-absl::StatusOr<LeafInfo> HolderOf(const Step& step, LeafInfo info) {
-  if (!info.tie_to.has_value()) return info;
-  CKPTREE_ASSIGN_OR_RETURN(LeafInfo holder, step.Holder(info));
-  holder.name = std::move(info.name);
-  holder.path = std::move(info.path);
-  holder.tie_to = std::move(info.tie_to);
-  return holder;
-}
-
 struct Leaves {
   std::vector<LeafInfo> infos;
   std::vector<LeafDetail> details;
@@ -94,25 +85,10 @@ struct Leaves {
 // `infos` are leaves, ties and None, with their details.
 absl::StatusOr<Leaves> WithDetails(const Step& step,
                                    std::vector<LeafInfo> infos) {
-  Leaves leaves;
-  leaves.infos.reserve(infos.size());
-  bool tied = false;
-  for (const LeafInfo& info : infos) tied = tied || info.tie_to.has_value();
-  if (!tied) {
-    leaves.infos = std::move(infos);
-    CKPTREE_ASSIGN_OR_RETURN(leaves.details, step.Details(leaves.infos));
-    return leaves;
-  }
-  std::vector<LeafInfo> asked;  // Where the values are.
-  for (LeafInfo& info : infos) {
-    CKPTREE_ASSIGN_OR_RETURN(LeafInfo held, HolderOf(step, std::move(info)));
-    LeafInfo at = held;
-    if (held.tie_to.has_value()) at.path = *held.tie_to;
-    asked.push_back(std::move(at));
-    leaves.infos.push_back(std::move(held));
-  }
-  CKPTREE_ASSIGN_OR_RETURN(leaves.details, step.Details(asked));
-  return leaves;
+  CKPTREE_RETURN_IF_ERROR(internal::FollowTies(step, &infos));
+  CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafDetail> details,
+                           internal::DetailsOf(step, infos));
+  return Leaves{std::move(infos), std::move(details)};
 }
 
 }  // namespace
@@ -321,7 +297,7 @@ class Entries {
       return absl::InvalidArgumentError(absl::StrFormat(
           "%s is no leaf: it is of kind %s", found->name, Name(found->kind)));
     }
-    CKPTREE_ASSIGN_OR_RETURN(LeafInfo leaf, HolderOf(step, *found));
+    CKPTREE_ASSIGN_OR_RETURN(LeafInfo leaf, internal::HolderOf(step, *found));
     KeepLeaf(std::move(leaf), &entry);
     if (!IsNone(LeafOf(entry))) {
       CKPTREE_ASSIGN_OR_RETURN(LeafDetail detail,

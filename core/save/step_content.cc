@@ -355,11 +355,6 @@ absl::Status ContentBuilder::SetMetric(std::string_view name, double value) {
     return Invalid("a metric's name has 1 to %d bytes", schema::kMaxNameBytes);
   }
   CKPTREE_RETURN_IF_ERROR(CheckText("a metric's name", name));
-  const auto is_it = [&](const auto& metric) { return metric.first == name; };
-  if (std::none_of(content_.metrics.begin(), content_.metrics.end(), is_it) &&
-      content_.metrics.size() < schema::kMaxMetrics) {
-    CKPTREE_RETURN_IF_ERROR(CheckSaid(1, name.size(), content_.note));
-  }
   for (auto& [known, old] : content_.metrics) {
     if (known == name) {
       old = value;
@@ -372,6 +367,7 @@ absl::Status ContentBuilder::SetMetric(std::string_view name, double value) {
         "is chosen by into its metadata",
         schema::kMaxMetrics, name);
   }
+  CKPTREE_RETURN_IF_ERROR(CheckSaid(1, name.size(), content_.note));
   content_.metrics.emplace_back(name, value);
   return absl::OkStatus();
 }

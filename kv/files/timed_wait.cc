@@ -157,7 +157,6 @@ bool AwaitUntil(absl::Mutex& mutex, const absl::Condition& condition,
 
 bool AwaitFor(absl::Mutex& mutex, const absl::Condition& condition,
               absl::Duration timeout) {
-  if (condition.Eval()) return true;
   return AwaitUntil(mutex, condition, MonotonicNow() + timeout);
 }
 

@@ -45,29 +45,29 @@ class CountingFs : public rocksdb::FileSystemWrapper {
   IOStatus NewWritableFile(const std::string& path, const FileOptions& options,
                            std::unique_ptr<rocksdb::FSWritableFile>* file,
                            IODebugContext* dbg) override {
-    using Counting = CountingFile<rocksdb::FSWritableFileOwnerWrapper,
-                                  rocksdb::FSWritableFile>;
-    IOStatus status =
-        FileSystemWrapper::NewWritableFile(path, options, file, dbg);
-    if (status.ok()) {
-      *file = std::make_unique<Counting>(std::move(*file), path, counts_);
-    }
-    return status;
+    return Opened<rocksdb::FSWritableFileOwnerWrapper>(
+        FileSystemWrapper::NewWritableFile(path, options, file, dbg), path,
+        file);
   }
   IOStatus NewRandomRWFile(const std::string& path, const FileOptions& options,
                            std::unique_ptr<rocksdb::FSRandomRWFile>* file,
                            IODebugContext* dbg) override {
-    using Counting = CountingFile<rocksdb::FSRandomRWFileOwnerWrapper,
-                                  rocksdb::FSRandomRWFile>;
-    IOStatus status =
-        FileSystemWrapper::NewRandomRWFile(path, options, file, dbg);
+    return Opened<rocksdb::FSRandomRWFileOwnerWrapper>(
+        FileSystemWrapper::NewRandomRWFile(path, options, file, dbg), path,
+        file);
+  }
+
+ private:
+  template <typename Wrapper, typename File>
+  IOStatus Opened(IOStatus status, const std::string& path,
+                  std::unique_ptr<File>* file) {
     if (status.ok()) {
-      *file = std::make_unique<Counting>(std::move(*file), path, counts_);
+      *file = std::make_unique<CountingFile<Wrapper, File>>(std::move(*file),
+                                                            path, counts_);
     }
     return status;
   }
 
- private:
   SyncCounts* const counts_;
 };
 

@@ -6,7 +6,6 @@ import contextlib
 import subprocess
 import sys
 import threading
-import time
 
 import ckptree
 import numpy as np
@@ -27,6 +26,19 @@ class Told:
     def wait(self):
         assert self.event.wait(timeout=60)
         return self.calls
+
+
+def begun_to_fail(tmp_path):
+    """A store, the handle of a save that fails, of which nobody can know yet,
+    and the gate that saves wait for."""
+    # Or a save waited for the first one.
+    store = ckptree.Store(tmp_path / "run", max_saves_in_flight=4)
+    gate = Gate()
+    store.set_policy(ckptree.Custom(gate))
+    store.save(1, {"n": 1})
+    assert gate.reached.wait(timeout=60)
+    store.save(2, {"n": 2})
+    return store, store.save(2, {"n": 3}), gate
 
 
 def test_a_callback_is_called_once_with_the_handle(store):
@@ -87,14 +99,8 @@ def test_staged_is_a_question_that_does_not_wait(store):
 
 
 def test_who_asks_whether_it_is_staged_has_not_seen_its_failure(tmp_path):
-    # Or the third save waited for the first one.
-    store = ckptree.Store(tmp_path / "run", max_saves_in_flight=3)
-    gate, told = Gate(), Told()
-    store.set_policy(ckptree.Custom(gate))
-    store.save(1, {"n": 1})
-    assert gate.reached.wait(timeout=60)
-    store.save(2, {"n": 2})
-    failed = store.save(2, {"n": 3})  # Of which nobody can know yet.
+    store, failed, gate = begun_to_fail(tmp_path)
+    told = Told()
     failed.on_complete(told)
     gate.opened.set()
     told.wait()
@@ -104,20 +110,15 @@ def test_who_asks_whether_it_is_staged_has_not_seen_its_failure(tmp_path):
 
 
 def test_the_failure_of_a_dropped_handle_is_raised_by_the_next_save(tmp_path):
-    store = ckptree.Store(tmp_path / "run", max_saves_in_flight=3)
-    gate = Gate()
-    store.set_policy(ckptree.Custom(gate))
-    store.save(1, {"n": 1})
-    assert gate.reached.wait(timeout=60)
-    store.save(2, {"n": 2})
-    failed = store.save(2, {"n": 3})  # Of which nobody can know yet.
+    store, failed, gate = begun_to_fail(tmp_path)
+    behind_it = store.save(3, {"n": 4})
     gate.opened.set()
-    while not failed.done():
-        time.sleep(0.01)
+    behind_it.result(timeout=60)
+    assert failed.done()
     del failed
     with pytest.raises(FileExistsError, match="step 2"):
-        store.save(3, {"n": 4})
-    store.save(3, {"n": 4})
+        store.save(4, {"n": 5})
+    store.save(4, {"n": 5})
     store.close()
 
 
@@ -237,13 +238,8 @@ def test_a_save_can_be_awaited(store):
 @pytest.fixture
 def failing(tmp_path):
     """A save that fails once its gate is opened, and its store."""
-    store = ckptree.Store(tmp_path / "run", max_saves_in_flight=3)
-    gate = Gate()
-    store.set_policy(ckptree.Custom(gate))
-    store.save(1, {"n": 1})
-    assert gate.reached.wait(timeout=60)
-    store.save(2, {"n": 2})
-    yield store, store.save(2, {"n": 3}), gate
+    store, failed, gate = begun_to_fail(tmp_path)
+    yield store, failed, gate
     gate.opened.set()
     with contextlib.suppress(ckptree.Error):
         store.close()

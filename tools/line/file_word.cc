@@ -3,7 +3,9 @@
 #include "tools/line/file_word.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -64,17 +66,18 @@ absl::StatusOr<std::optional<FileWord>> OfStore(const std::string& store,
     }
     const auto back = static_cast<std::size_t>(step.back);
     // Of two with one number nobody can say which is meant, or the one before.
-    for (std::size_t i = found - std::min(found, back);
-         i <= found && found < steps.size(); ++i) {
-      for (const std::size_t other : {i - 1, i + 1}) {
-        if (other >= steps.size() || steps[other].first != steps[i].first) {
-          continue;
-        }
-        const std::size_t a = std::min(i, other);
+    if (found < steps.size()) {
+      const std::size_t at = found - std::min(found, back);
+      const auto end = steps.begin() + static_cast<std::ptrdiff_t>(
+                                           std::min(found + 2, steps.size()));
+      const auto twin = std::adjacent_find(
+          steps.begin() + static_cast<std::ptrdiff_t>(at == 0 ? 0 : at - 1),
+          end, [](const auto& a, const auto& b) { return a.first == b.first; });
+      if (twin != end) {
         return WithHint(
             absl::InvalidArgumentError(absl::StrFormat(
-                "%s and %s are both step %d", Escape(steps[a].second),
-                Escape(steps[a + 1].second), steps[a].first)),
+                "%s and %s are both step %d", Escape(twin->second),
+                Escape(std::next(twin)->second), twin->first)),
             "name the one that is meant in place of the folder: PATH:KEY");
       }
     }

@@ -216,48 +216,28 @@ std::vector<std::string> PlainKeys(std::vector<std::string> keys) {
   return keys;
 }
 
-absl::Status FollowTies(const Step& step, std::vector<LeafInfo>* infos) {
-  for (LeafInfo& info : *infos) {
-    if (!info.tie_to) continue;
-    CKPTREE_ASSIGN_OR_RETURN(LeafInfo holder, step.Holder(info));
-    holder.name = std::move(info.name);
-    holder.path = std::move(info.path);
-    holder.tie_to = std::move(info.tie_to);
-    info = std::move(holder);
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<LeafDetail>> DetailsOf(
-    const Step& step, const std::vector<LeafInfo>& infos) {
-  const auto is_tie = [](const LeafInfo& info) {
-    return info.tie_to.has_value();
-  };
-  if (std::none_of(infos.begin(), infos.end(), is_tie)) {
-    return step.Details(infos);
-  }
-  std::vector<LeafInfo> holders = infos;
-  for (LeafInfo& info : holders) {
-    if (info.tie_to) info.path = *info.tie_to;
-  }
-  return step.Details(holders);
-}
-
 absl::StatusOr<std::vector<std::string>> NamesIn(
-    const std::vector<const Step*>& steps, std::string_view key) {
+    const std::vector<const Step*>& steps, std::string_view key,
+    std::vector<std::string>* leaves) {
   std::vector<std::string> names;
   absl::Status status;
   bool found = false;
   for (const Step* step : steps) {
-    const absl::StatusOr<std::vector<LeafInfo>> leaves =
-        FindSubtree(*step, key);
-    status = leaves.status();
-    if (!leaves.ok()) continue;
+    const absl::StatusOr<std::vector<LeafInfo>> named = FindSubtree(*step, key);
+    status = named.status();
+    if (!named.ok()) continue;
     found = true;
-    for (const LeafInfo& leaf : *leaves) names.push_back(leaf.name);
+    for (const LeafInfo& info : *named) {
+      names.push_back(info.name);
+      if (leaves != nullptr && step == steps.front() && info.is_leaf() &&
+          !info.tie_to) {
+        leaves->push_back(info.name);
+      }
+    }
   }
   if (!found) return status;
   std::sort(names.begin(), names.end());
+  if (leaves != nullptr) std::sort(leaves->begin(), leaves->end());
   return names;
 }
 

@@ -53,21 +53,15 @@ class SubtreePieces {
 };
 
 // The names of what `key` names in any of the steps, ascending; the error of
-// the last where there is nothing.
+// the last where there is nothing. `leaves`, where it is not null: those that
+// are of leaves of the first step, and not of ties, ascending as well.
 absl::StatusOr<std::vector<std::string>> NamesIn(
-    const std::vector<const Step*>& steps, std::string_view key);
+    const std::vector<const Step*>& steps, std::string_view key,
+    std::vector<std::string>* leaves = nullptr);
 
 // Keys of a step in whatever form they were written, as their names are: those
 // in quotes and brackets, or with a slash behind them. Patterns stay.
 std::vector<std::string> PlainKeys(std::vector<std::string> keys);
-
-// Each tie becomes the leaf that has its value, under its own name and path; it
-// still says what it is tied to. kDataLoss where that is missing.
-absl::Status FollowTies(const Step& step, std::vector<LeafInfo>* infos);
-
-// Of leaves, and of ties that FollowTies() followed, in the order given.
-absl::StatusOr<std::vector<LeafDetail>> DetailsOf(
-    const Step& step, const std::vector<LeafInfo>& infos);
 
 }  // namespace ckptree::tools
 

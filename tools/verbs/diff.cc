@@ -406,15 +406,9 @@ absl::StatusOr<int> RunDiff(Session& session) {
   const bool values = session.arguments().Has("values");
   Differences found(before, after, values);
   if (!key.empty()) {
-    CKPTREE_ASSIGN_OR_RETURN(std::vector<std::string> names,
-                             NamesIn({&before, &after}, key));
     std::vector<std::string> leaves;
-    const auto of_before = FindSubtree(before, key);
-    for (const LeafInfo& leaf :
-         of_before.ok() ? *of_before : std::vector<LeafInfo>()) {
-      if (leaf.is_leaf() && !leaf.tie_to) leaves.push_back(leaf.name);
-    }
-    std::sort(leaves.begin(), leaves.end());
+    CKPTREE_ASSIGN_OR_RETURN(std::vector<std::string> names,
+                             NamesIn({&before, &after}, key, &leaves));
     found.Only(std::move(names), std::move(leaves));
   }
   CKPTREE_RETURN_IF_ERROR(found.Begin());

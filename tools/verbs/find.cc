@@ -53,17 +53,20 @@ void NoteMetricsOfThatName(Session& session,
 // nothing of its values then.
 void NoteLeavesWithoutStatistics(Session& session,
                                  const std::vector<std::string>& names,
-                                 const std::vector<StepInfo>& steps) {
+                                 const std::vector<StepInfo>& steps,
+                                 const std::optional<StepInfo>& earlier) {
   if (!std::ranges::any_of(names, IsStatistic)) return;
   std::uint64_t most = 0;
   bool differ = false;
   std::size_t unknown = 0;
-  for (const StepInfo& info : steps) {
-    if (info.unknown_leaves == 0) continue;
+  const auto look = [&](const StepInfo& info) {
+    if (info.unknown_leaves == 0) return;
     differ = differ || (unknown > 0 && info.unknown_leaves != most);
     most = std::max(most, info.unknown_leaves);
     ++unknown;
-  }
+  };
+  if (earlier) look(*earlier);
+  std::ranges::for_each(steps, look);
   if (unknown == 0) return;
   session.Note(absl::StrFormat(
       "%s%s no statistics in %s: saved with statistics off, so that nothing "
@@ -144,9 +147,7 @@ absl::StatusOr<int> RunFind(Session& session) {
       std::ranges::any_of(condition->Names(), of_before)) {
     CKPTREE_ASSIGN_OR_RETURN(earlier, StepBefore(session, *steps));
   }
-  std::vector<StepInfo> looked_at = *steps;
-  if (earlier) looked_at.insert(looked_at.begin(), *earlier);
-  NoteLeavesWithoutStatistics(session, condition->Names(), looked_at);
+  NoteLeavesWithoutStatistics(session, condition->Names(), *steps, earlier);
   LeafSearch search(*std::move(condition), globs);
 
   Table table;

@@ -16,7 +16,7 @@
 #include "core/engine/step_difference.h"
 #include "core/engine/step_reader.h"
 #include "core/engine/store_engine.h"
-#include "tools/line/target.h"
+#include "core/engine/tied_leaves.h"
 
 namespace ckptree::tools {
 
@@ -75,7 +75,7 @@ absl::StatusOr<LeafInSteps> LeafInSteps::Read(const Store& store,
       continue;
     }
     std::vector<LeafInfo> one = {*std::move(leaf)};
-    CKPTREE_RETURN_IF_ERROR(FollowTies(*step, &one));
+    CKPTREE_RETURN_IF_ERROR(internal::FollowTies(*step, &one));
     CKPTREE_ASSIGN_OR_RETURN(const LeafDetail detail, step->Detail(path));
     found.leaves_.push_back(
         std::make_unique<const LeafInfo>(std::move(one.front())));

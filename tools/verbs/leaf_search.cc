@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "core/engine/tied_leaves.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/leaf_cells.h"
@@ -282,7 +283,7 @@ absl::Status LeafSearch::LookAtPiece() {
   CKPTREE_RETURN_IF_ERROR(EraseOthers(*step_, &infos));
   std::vector<LeafDetail> details;
   if (needs_details_) {
-    CKPTREE_ASSIGN_OR_RETURN(details, DetailsOf(*step_, infos));
+    CKPTREE_ASSIGN_OR_RETURN(details, internal::DetailsOf(*step_, infos));
   }
   std::vector<Leaf> leaves(infos.size());
   CKPTREE_RETURN_IF_ERROR(SetHolds(leaves, [&](Leaf* leaf) {
@@ -399,7 +400,7 @@ absl::Status LeafSearch::HitAll(const StepInfo& info, const Step* step,
   }
   if (unread.empty()) return absl::OkStatus();
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafDetail> details,
-                           DetailsOf(*step, unread));
+                           internal::DetailsOf(*step, unread));
   for (std::size_t i = 0; i < details.size(); ++i) {
     found_[found_before + i].at_first = details[i].statistics;
     leaves_of_unread[i]->info = std::move(unread[i]);

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "base/status_macros.h"
 #include "ckptree/history.h"
-#include "tools/line/target.h"
+#include "core/engine/tied_leaves.h"
 #include "tools/output/interrupt.h"
 #include "tools/verbs/leaf_search.h"
 
@@ -133,7 +133,7 @@ absl::Status LeafSearch::EraseOthers(const Step& step,
   std::erase_if(*leaves, [this](const LeafInfo& leaf) {
     return (!leaf.is_leaf() && !leaf.tie_to) || !IsWanted(leaf);
   });
-  return FollowTies(step, leaves);
+  return internal::FollowTies(step, leaves);
 }
 
 absl::StatusOr<std::vector<LeafInfo>> LeafSearch::Wanted(
@@ -169,7 +169,7 @@ absl::Status LeafSearch::Replace(const Step& step,
                                  std::vector<LeafInfo> infos) {
   std::vector<LeafDetail> details;
   if (needs_details_) {
-    CKPTREE_ASSIGN_OR_RETURN(details, DetailsOf(step, infos));
+    CKPTREE_ASSIGN_OR_RETURN(details, internal::DetailsOf(step, infos));
   }
   for (Leaf& leaf : leaves_) leaf.there = false;
   if (leaves_.empty()) leaves_.reserve(infos.size());

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "tools/line/target.h"
+#include "core/engine/tied_leaves.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/leaf_cells.h"
 #include "tools/output/quantity.h"
@@ -298,11 +298,11 @@ class LeafRows final : public SqlRows {
       return !leaf.is_leaf() && !leaf.tie_to;
     });
     if (!statistics_) return absl::OkStatus();
-    CKPTREE_RETURN_IF_ERROR(FollowTies(*step, &leaves_));
+    CKPTREE_RETURN_IF_ERROR(internal::FollowTies(*step, &leaves_));
     std::erase_if(leaves_,
                   [](const LeafInfo& leaf) { return !HoldsArray(leaf); });
     if (!leaves_.empty()) {
-      CKPTREE_ASSIGN_OR_RETURN(details_, DetailsOf(*step, leaves_));
+      CKPTREE_ASSIGN_OR_RETURN(details_, internal::DetailsOf(*step, leaves_));
     }
     return absl::OkStatus();
   }

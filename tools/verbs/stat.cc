@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/engine/tied_leaves.h"
 #include "tools/files/open_file.h"
 #include "tools/line/command.h"
 #include "tools/line/table_flags.h"
@@ -62,7 +63,7 @@ class Arrays {
           EraseOthers(keys_.empty() ? "" : keys_[0], &next));
     }
     CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafDetail> details,
-                             DetailsOf(step_, next));
+                             internal::DetailsOf(step_, next));
     for (std::size_t i = 0; i < next.size(); ++i) Count(next[i], details[i]);
     leaves_.Add(std::move(next), step_.info().leaf_count);
     details_.Add(std::move(details), step_.info().leaf_count);
@@ -94,7 +95,7 @@ class Arrays {
     std::erase_if(*leaves, [&](const LeafInfo& leaf) {
       return leaf.tie_to ? leaf.name != name : !leaf.is_leaf();
     });
-    CKPTREE_RETURN_IF_ERROR(FollowTies(step_, leaves));
+    CKPTREE_RETURN_IF_ERROR(internal::FollowTies(step_, leaves));
     std::erase_if(*leaves,
                   [](const LeafInfo& leaf) { return !HoldsArray(leaf); });
     return absl::OkStatus();
