@@ -7,10 +7,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,7 +27,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "base/require.h"
 #include "base/status_macros.h"
@@ -105,27 +107,53 @@ bool CertainlyUndone(int result) {
 
 using Completion = std::unique_ptr<void, void (*)(void*)>;
 
+// That an operation is over; told by a thread of librados, and waited for by
+// the clock that only goes forward.
+class Ending {
+ public:
+  void Tell() {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+    changed_.notify_all();
+  }
+  // `end`: of MonotonicNow(). Returns whether it was told.
+  bool WaitUntil(absl::Time end) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_until(
+        lock,
+        std::chrono::steady_clock::time_point(
+            absl::ToChronoNanoseconds(end - absl::UnixEpoch())),
+        [this] { return over_; });
+  }
+  void Wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return over_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+};
+
 // Starts an operation and waits for its end, or for that of the call; what it
 // reads into is no longer touched after that.
 int Run(rados_ioctx_t io, const Call& call,
         const std::function<int(rados_completion_t)>& start) {
   const auto notify = [](rados_completion_t, void* user) {
-    static_cast<absl::Notification*>(user)->Notify();
+    static_cast<Ending*>(user)->Tell();
   };
-  absl::Notification completed;
+  Ending ending;
   rados_completion_t raw = nullptr;
-  base::Require(rados_aio_create_completion2(&completed, notify, &raw) == 0,
+  base::Require(rados_aio_create_completion2(&ending, notify, &raw) == 0,
                 "a completion of librados");
   const Completion completion(raw, rados_aio_release);
   if (const int failed = start(raw); failed != 0) return failed;
   {
     const std::stop_callback on_stop(call.cancelled,
                                      [io, raw] { rados_aio_cancel(io, raw); });
-    if (!completed.WaitForNotificationWithTimeout(call.deadline -
-                                                  MonotonicNow())) {
-      rados_aio_cancel(io, raw);
-    }
-    completed.WaitForNotification();
+    if (!ending.WaitUntil(call.deadline)) rados_aio_cancel(io, raw);
+    ending.Wait();
   }
   return rados_aio_get_return_value(raw);
 }

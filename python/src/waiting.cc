@@ -7,7 +7,7 @@
 #include <cmath>
 #include <future>
 
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "python/src/in_function.h"
 
 namespace nb = nanobind;
@@ -32,10 +32,13 @@ absl::Duration ToDuration(std::optional<double> seconds) {
 absl::Status WaitInterruptibly(
     absl::Duration timeout, const std::function<bool()>& is_done,
     const std::function<absl::Status(absl::Duration)>& wait) {
-  const absl::Time end = absl::Now() + timeout;
+  // The time of day may be set while it lasts.
+  const auto begun = std::chrono::steady_clock::now();
   while (true) {
+    const absl::Duration passed =
+        absl::FromChrono(std::chrono::steady_clock::now() - begun);
     const absl::Duration left =
-        std::max(end - absl::Now(), absl::ZeroDuration());
+        std::max(timeout - passed, absl::ZeroDuration());
     const absl::Status status = WithoutGil(
         [&] { return wait(std::min(left, absl::FromChrono(kMoment))); });
     if (!absl::IsDeadlineExceeded(status)) return status;

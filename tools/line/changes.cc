@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "ckptree/preservation.h"
 #include "ckptree/selector.h"
+#include "tools/output/clock.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/terminal.h"
@@ -133,7 +133,7 @@ absl::StatusOr<StoreAnswer> Changes::Ask(const Change& change) {
   // Of a collection it is there already.
   std::optional<Interruptible> interruptible;
   if (change.request.kind != RequestKind::kCollect) interruptible.emplace();
-  const absl::Time until = absl::Now() + *timeout;
+  const absl::Time until = NowForWaits() + *timeout;
   while (true) {
     absl::StatusOr<Asked> asked =
         internal::Ask(session_.directory(), change.request, options);
@@ -142,7 +142,7 @@ absl::StatusOr<StoreAnswer> Changes::Ask(const Change& change) {
       case Asked::Outcome::kAnswered: {
         if (asked->answer.code ==
                 static_cast<std::uint32_t>(absl::StatusCode::kAborted) &&
-            absl::Now() < until && !Interrupted()) {
+            NowForWaits() < until && !Interrupted()) {
           break;  // It closed the store first. Another one has it, or none.
         }
         by_ = absl::StrFormat("pid %d on host %s", asked->answer.pid,

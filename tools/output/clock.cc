@@ -2,6 +2,7 @@
 
 #include "tools/output/clock.h"
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 
@@ -17,6 +18,11 @@ absl::Time NowForAges() {
     return absl::FromUnixSeconds(seconds);
   }
   return absl::Now();
+}
+
+absl::Time NowForWaits() {
+  return absl::UnixEpoch() +
+         absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
 }
 
 }  // namespace ckptree::tools

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "tools/output/clock.h"
 #include "tools/output/interrupt.h"
 
 namespace ckptree::tools {
@@ -17,7 +17,7 @@ namespace ckptree::tools {
 ProgressLine::ProgressLine(std::string label, bool shown)
     : label_(std::move(label)),
       shown_(shown),
-      start_(absl::Now()),
+      start_(NowForWaits()),
       next_(start_ + absl::Milliseconds(500)) {}
 
 ProgressLine::~ProgressLine() {
@@ -28,7 +28,7 @@ ProgressLine::~ProgressLine() {
 }
 
 bool ProgressLine::Due() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = NowForWaits();
   if (now < next_) return false;
   next_ = now + absl::Milliseconds(100);
   return true;
@@ -58,7 +58,7 @@ void ProgressLine::Update(std::uint64_t done, std::uint64_t total) {
     const double part = static_cast<double>(done) / static_cast<double>(total);
     absl::StrAppendFormat(&text, "%.0f%%", 100 * part);
     if (part > 0 && part < 1) {
-      const double seconds = absl::ToDoubleSeconds(absl::Now() - start_);
+      const double seconds = absl::ToDoubleSeconds(NowForWaits() - start_);
       absl::StrAppendFormat(&text, ", %.0f s left", seconds / part - seconds);
     }
   }

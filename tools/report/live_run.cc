@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "tools/output/clock.h"
 #include "tools/output/quantity.h"
 
 namespace ckptree::tools {
@@ -95,16 +96,16 @@ absl::Status LiveRun::Update() {
   absl::StatusOr<std::vector<StepInfo>> steps = Look(&version);
   if (!steps.ok()) return steps.status();
   if (version == version_) return absl::OkStatus();
-  const absl::Time begun = absl::Now();
+  const absl::Time begun = NowForWaits();
   if (begun < next_) return absl::OkStatus();
   ReportOptions options = options_;
   options.steps = *std::move(steps);
-  options.now = begun;
+  options.now = absl::Now();
   absl::StatusOr<std::string> data = GatherReport(store_, options);
   if (!data.ok()) return data.status();
   data_ = *std::move(data);
   version_ = std::move(version);
-  const absl::Time now = absl::Now();
+  const absl::Time now = NowForWaits();
   next_ = now + (now - begun) * kRestOfGathering;
   return absl::OkStatus();
 }
@@ -114,7 +115,7 @@ absl::StatusOr<std::string> LiveRun::Version() {
   std::string version;
   const absl::StatusOr<std::vector<StepInfo>> steps = Look(&version);
   if (!steps.ok()) return steps.status();
-  return absl::Now() < next_ ? version_ : version;
+  return NowForWaits() < next_ ? version_ : version;
 }
 
 absl::StatusOr<std::string> LiveRun::Data(std::string* version) {

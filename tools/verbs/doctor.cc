@@ -32,6 +32,7 @@
 #include "ckptree/version.h"
 #include "tools/line/command.h"
 #include "tools/line/table_flags.h"
+#include "tools/output/clock.h"
 #include "tools/output/failure.h"
 #include "tools/output/quantity.h"
 #include "tools/verbs/diagnosis.h"
@@ -160,7 +161,7 @@ class Doctor {
     std::vector<absl::Duration> times;
     for (int i = 0; i < 5; ++i) {
       block.fill(static_cast<char>(i));
-      const absl::Time begun = absl::Now();
+      const absl::Time begun = NowForWaits();
       if (::pwrite(descriptor, block.data(), block.size(), 0) !=
               static_cast<ssize_t>(block.size()) ||
           ::fsync(descriptor) != 0) {
@@ -171,7 +172,7 @@ class Doctor {
         ::close(descriptor);
         return;
       }
-      times.push_back(absl::Now() - begun);
+      times.push_back(NowForWaits() - begun);
     }
     ::close(descriptor);
     std::sort(times.begin(), times.end());

@@ -20,9 +20,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "ckptree/local_path.h"
 #include "core/remote/address_cache.h"
+#include "tools/output/clock.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
 #include "tools/output/terminal.h"
@@ -202,13 +202,13 @@ absl::Status FarDestination::FindFolder() {
 }
 
 absl::Status FarDestination::TakeTurn(absl::Duration wait) {
-  const absl::Time until = absl::Now() + wait;
+  const absl::Time until = NowForWaits() + wait;
   while (true) {
     const absl::StatusOr<bool> taken = TryTurn();
     if (!taken.ok()) return taken.status();
     if (*taken) break;
     if (Interrupted()) return absl::CancelledError("interrupted");
-    if (absl::Now() >= until) {
+    if (NowForWaits() >= until) {
       return WithExitCode(
           WithHint(
               absl::UnavailableError(absl::StrFormat(

@@ -18,9 +18,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "tools/line/step_range.h"
+#include "tools/output/clock.h"
 #include "tools/output/expression.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
@@ -174,13 +174,13 @@ class Follower {
     if (!store.ok()) return store.status();
     const Interruptible interruptible;
     bool first = true;
-    absl::Time last_change = absl::Now();
+    absl::Time last_change = NowForWaits();
     bool stalled = false;
     while (true) {
       absl::StatusOr<std::vector<StepInfo>> fresh = Fresh();
       if (!fresh.ok()) return fresh.status();
       if (!fresh->empty()) {
-        if (!first) last_change = absl::Now();
+        if (!first) last_change = NowForWaits();
         stalled = false;
         const absl::Status status = Show(*std::move(fresh), first);
         if (!status.ok()) return status;
@@ -193,7 +193,7 @@ class Follower {
       first = false;
       if (watch_.until && highest_ >= *watch_.until) return kExitOk;
       if (watch_.stall && !stalled &&
-          absl::Now() - last_change >= *watch_.stall) {
+          NowForWaits() - last_change >= *watch_.stall) {
         stalled = true;
         Alert("stall",
               absl::StrFormat("no step for %s",

@@ -17,11 +17,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "tools/line/command.h"
 #include "tools/line/table_flags.h"
+#include "tools/output/clock.h"
 #include "tools/output/ending.h"
 #include "tools/output/failure.h"
 #include "tools/output/interrupt.h"
@@ -333,11 +333,11 @@ class Answer {
   absl::StatusOr<bool> Read(std::size_t written) {
     rows_.Drop(written);
     std::vector<std::vector<SqlValue>> next;
-    const absl::Time begun = absl::Now();
+    const absl::Time begun = NowForWaits();
     const int columns = sqlite3_column_count(statement_);
     bool more = true;
     while (next.size() < most_ &&
-           (next.empty() || absl::Now() - begun < kPatience)) {
+           (next.empty() || NowForWaits() - begun < kPatience)) {
       const int step = sqlite3_step(statement_);
       if (step == SQLITE_ROW) {
         std::vector<SqlValue>& row = next.emplace_back();
