@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/plain_floats.h"
+
 namespace ckptree {
 namespace {
 
@@ -18,6 +20,7 @@ bool SameBits(double a, double b) {
 }  // namespace
 
 void Statistics::Merge(const Statistics& other) {
+  const base::PlainFloats plain;
   count += other.count;
   nan += other.nan;
   inf += other.inf;

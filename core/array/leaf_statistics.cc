@@ -17,6 +17,7 @@
 #include <limits>
 
 #include "base/instruction_set.h"
+#include "base/plain_floats.h"
 #include "core/array/small_type_statistics.h"
 
 // Vectors whose length the compiler does not know cannot stand in an array.
@@ -420,6 +421,7 @@ Statistics ComputeStatistics(DType dtype, bool packed,
                              std::span<const std::byte> elements,
                              std::optional<std::int64_t> element_count) {
   if (!HasStatistics(dtype)) return {};
+  const base::PlainFloats plain;
   const std::optional<Part> part = PartOf(dtype);
   Statistics result =
       part.has_value()

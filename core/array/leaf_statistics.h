@@ -32,7 +32,6 @@ namespace ckptree {
 // `element_count` tells how many there are where the last byte is not full;
 // without it every bit counts. Otherwise it is ignored.
 //
-// REQUIRES: the default floating-point environment (subnormals not flushed).
 // Thread-safe. kNone gives an empty result.
 Statistics ComputeStatistics(
     DType dtype, bool packed, std::span<const std::byte> elements,

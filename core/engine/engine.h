@@ -143,6 +143,9 @@ class Engine {
   absl::StatusOr<std::optional<LocalNote>> ReadShipNote() const;
   // The object store that it was last shipped to; empty: none, or not known.
   std::string ShippedTo() const;
+  // As the note of the directory says, whatever else is wrong with it.
+  static std::string ShippedFrom(const std::string& directory,
+                                 const kv::Options& options);
   Replicator* replicator() { return replicator_.get(); }  // Null: no remote.
   // Refresh() of an address, which else waits as long as that may take, ends
   // with kCancelled where it is silent for so long. Before it is shared.

@@ -92,6 +92,13 @@ absl::StatusOr<std::optional<LocalNote>> Engine::ReadShipNote() const {
   return std::optional<LocalNote>(std::move(note));
 }
 
+std::string Engine::ShippedFrom(const std::string& directory,
+                                const kv::Options& options) {
+  const absl::StatusOr<LocalNote> note = ReadLocalNote(options, directory);
+  if (!note.ok() || !note->from.empty() || note->ships.empty()) return "";
+  return note->ships.back().address;
+}
+
 std::string Engine::ShippedTo() const {
   const absl::StatusOr<std::optional<LocalNote>> note = ReadShipNote();
   return note.ok() && note->has_value() ? (*note)->ships.back().address : "";

@@ -35,23 +35,10 @@ bool SameType(const LeafInfo& a, const LeafInfo& b) {
          a.shape == b.shape && a.tag == b.tag;
 }
 
-// Digests depend on how an array is cut.
-bool CutAlike(const LeafDetail& a, const LeafDetail& b) {
-  if (a.chunk_shape != b.chunk_shape || a.boxes.size() != b.boxes.size()) {
-    return false;
-  }
-  for (std::size_t i = 0; i < a.boxes.size(); ++i) {
-    if (a.boxes[i].start != b.boxes[i].start ||
-        a.boxes[i].shape != b.boxes[i].shape) {
-      return false;
-    }
-  }
-  return true;
-}
-
 // Whether the digests of two leaves of the same type do not tell.
 bool MustReadValues(const LeafDetail& a, const LeafDetail& b) {
-  return a.digest != b.digest && a.bytes == b.bytes && !CutAlike(a, b);
+  return a.digest != b.digest && a.bytes == b.bytes &&
+         !internal::CutAlike(a, b);
 }
 
 // Of two leaves of the same type, both of which are read.

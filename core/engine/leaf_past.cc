@@ -4,6 +4,7 @@
 
 #include "core/engine/leaf_past.h"
 
+#include <cstddef>
 #include <span>
 #include <string>
 
@@ -20,18 +21,20 @@ void AppendCut(std::span<const std::int64_t> dims, std::string* cut) {
   }
 }
 
-// `Box`: with a start and a shape.
-template <typename Box>
+// `Box`: with a start and a shape. `chunk_shape`: of the chunks of the i-th.
+template <typename Box, typename ChunkShape>
 std::uint64_t CutOf(const std::vector<Box>& boxes,
-                    std::span<const std::int64_t> chunk_shape) {
+                    std::span<const std::uint64_t> rank_boxes,
+                    const ChunkShape& chunk_shape) {
   if (boxes.empty()) return 0;
   thread_local std::string cut;
   cut.clear();
-  for (const Box& box : boxes) {
-    AppendCut(box.start, &cut);
-    AppendCut(box.shape, &cut);
+  for (std::size_t i = 0; i < boxes.size(); ++i) {
+    AppendCut(boxes[i].start, &cut);
+    AppendCut(boxes[i].shape, &cut);
+    AppendCut(chunk_shape(i), &cut);
   }
-  AppendCut(chunk_shape, &cut);
+  for (const std::uint64_t count : rank_boxes) base::AppendBig(count, &cut);
   return base::ChecksumOf(cut);
 }
 
@@ -46,9 +49,10 @@ void Describe(const schema::LeafRecord& record, PastValue* value) {
     if (!value->statistics.has_value()) value->statistics.emplace();
     value->statistics->Merge(statistics);
   }
-  value->cut = record.boxes.empty()
-                   ? 0
-                   : CutOf(record.boxes, record.boxes.back().chunk_shape);
+  value->cut = CutOf(record.boxes, {},
+                     [&record](std::size_t i) -> std::span<const std::int64_t> {
+                       return record.boxes[i].chunk_shape;
+                     });
 }
 
 void Describe(const LeafDetail& detail, PastValue* value) {
@@ -57,7 +61,12 @@ void Describe(const LeafDetail& detail, PastValue* value) {
   value->digest =
       base::Digest::FromBytes(absl::HexStringToBytes(detail.digest));
   value->statistics = detail.statistics;
-  value->cut = CutOf(detail.boxes, detail.chunk_shape);
+  value->cut = CutOf(detail.boxes, detail.rank_boxes,
+                     [&detail](std::size_t i) -> std::span<const std::int64_t> {
+                       return detail.chunk_shapes.empty()
+                                  ? detail.chunk_shape
+                                  : detail.chunk_shapes[i];
+                     });
 }
 
 }  // namespace ckptree::internal

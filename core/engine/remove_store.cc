@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "ckptree/local_path.h"
 #include "ckptree/remove.h"
 #include "core/engine/engine.h"
 #include "core/process/close_at_exit.h"
@@ -68,7 +69,8 @@ absl::Status LookInto(const std::string& directory, std::size_t most_steps) {
 
 absl::Status RemoveStore(const std::string& directory, std::size_t most_steps) {
   CKPTREE_RETURN_IF_ERROR(internal::CheckMayOpen());
-  const std::string path = kv::AbsolutePath(directory);
+  CKPTREE_ASSIGN_OR_RETURN(const std::string local, LocalPath(directory));
+  const std::string path = kv::AbsolutePath(local);
   CKPTREE_ASSIGN_OR_RETURN(const kv::StoreDirectory found, kv::LookAt(path));
   if (!found.exists ||
       (!found.journal && !found.db && !found.head && !found.creating)) {

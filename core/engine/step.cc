@@ -4,6 +4,7 @@
 
 #include "ckptree/step.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <type_traits>
@@ -395,10 +396,18 @@ absl::Status Step::Expect(const std::vector<LeafInfo>& expected) const {
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> actual,
                            reader_->Leaves(""));
   std::map<std::string_view, const LeafInfo*> stored;
-  for (const LeafInfo& leaf : actual) stored[leaf.name] = &leaf;
+  std::map<std::string, const LeafInfo*> of_path;  // Where there are ties.
+  const bool has_ties =
+      std::any_of(actual.begin(), actual.end(),
+                  [](const LeafInfo& leaf) { return leaf.tie_to.has_value(); });
+  for (const LeafInfo& leaf : actual) {
+    stored[leaf.name] = &leaf;
+    if (has_ties) of_path[leaf.path.Encode()] = &leaf;
+  }
   const auto describe = [](const LeafInfo& leaf) {
     if (leaf.kind != EntryKind::kArray) return std::string(Name(leaf.kind));
-    return std::string(Name(leaf.dtype)) + ShapeText(leaf.shape);
+    return absl::StrFormat("%s%s%s", leaf.packed ? "packed " : "",
+                           Name(leaf.dtype), ShapeText(leaf.shape));
   };
   std::string differences;
   for (const LeafInfo& leaf : expected) {
@@ -408,10 +417,16 @@ absl::Status Step::Expect(const std::vector<LeafInfo>& expected) const {
       absl::StrAppendFormat(&differences, "\n  %s: missing in the step", name);
       continue;
     }
-    const LeafInfo& found = *it->second;
-    const bool tie = found.tie_to.has_value();
-    if (!tie && (found.kind != leaf.kind || found.dtype != leaf.dtype ||
-                 found.packed != leaf.packed || found.shape != leaf.shape)) {
+    // Of a tie what a read of it gives is that of its leaf.
+    const LeafInfo* holder = it->second;
+    if (holder->tie_to.has_value() && !leaf.tie_to.has_value()) {
+      const auto at = of_path.find(holder->tie_to->Encode());
+      if (at != of_path.end()) holder = at->second;
+    }
+    const LeafInfo& found = *holder;
+    if (!found.tie_to.has_value() &&
+        (found.kind != leaf.kind || found.dtype != leaf.dtype ||
+         found.packed != leaf.packed || found.shape != leaf.shape)) {
       absl::StrAppendFormat(&differences, "\n  %s: saved as %s, expected %s",
                             name, describe(found), describe(leaf));
     }

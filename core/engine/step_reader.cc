@@ -83,6 +83,36 @@ LeafInfo InfoOf(const schema::TreeEntry& entry) {
   return info;
 }
 
+namespace {
+
+// Adds one that is cut by `chunk_shape`.
+void AddCut(Shape chunk_shape, LeafDetail* detail) {
+  const std::size_t before = detail->boxes.size();
+  if (before == 0) {
+    detail->chunk_shape = std::move(chunk_shape);
+    return;
+  }
+  if (detail->chunk_shapes.empty() && chunk_shape != detail->chunk_shape) {
+    detail->chunk_shapes.assign(before, detail->chunk_shape);
+  }
+  if (!detail->chunk_shapes.empty()) {
+    detail->chunk_shapes.push_back(std::move(chunk_shape));
+  }
+}
+
+// Of the boxes the cut of the largest stands for all.
+void ChooseCut(LeafDetail* detail) {
+  if (detail->chunk_shapes.empty()) return;
+  const auto elements = [](const BoxSpec& box) {
+    return ElementCount(box.shape).value_or(0);
+  };
+  const auto largest = std::ranges::max_element(detail->boxes, {}, elements);
+  detail->chunk_shape = detail->chunk_shapes[static_cast<std::size_t>(
+      largest - detail->boxes.begin())];
+}
+
+}  // namespace
+
 LeafDetail DetailOf(const kv::Database& database,
                     std::span<schema::LeafRecord> records) {
   LeafDetail detail;
@@ -110,12 +140,19 @@ LeafDetail DetailOf(const kv::Database& database,
     }
     detail.boxes.reserve(detail.boxes.size() + record.boxes.size());
     for (schema::Box& box : record.boxes) {
+      AddCut(std::move(box.chunk_shape), &detail);
       detail.boxes.push_back({std::move(box.start), std::move(box.shape)});
-      detail.chunk_shape = std::move(box.chunk_shape);
     }
+    if (digest.has_value()) detail.rank_boxes.push_back(record.boxes.size());
   }
+  ChooseCut(&detail);
   if (digest.has_value()) detail.digest = digest->Finish().Hex();
   return detail;
+}
+
+bool CutAlike(const LeafDetail& a, const LeafDetail& b) {
+  return a.chunk_shape == b.chunk_shape && a.boxes == b.boxes &&
+         a.chunk_shapes == b.chunk_shapes && a.rank_boxes == b.rank_boxes;
 }
 
 StepReader::StepReader(std::shared_ptr<Engine> engine, StepRecordPtr record)

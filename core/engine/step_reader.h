@@ -157,6 +157,9 @@ LeafInfo InfoOf(const schema::TreeEntry& entry);
 LeafDetail DetailOf(const kv::Database& database,
                     std::span<schema::LeafRecord> records);
 
+// Whether equal values of the two would have equal digests.
+bool CutAlike(const LeafDetail& a, const LeafDetail& b);
+
 }  // namespace ckptree::internal
 
 #endif  // CKPTREE_CORE_ENGINE_STEP_READER_H_

@@ -17,7 +17,6 @@
 #include "core/engine/step_builder.h"
 #include "core/engine/store_engine.h"
 #include "core/manage/manager_impl.h"
-#include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
 #include "core/version/step_health.h"
 #include "kv/monotonic.h"
@@ -36,115 +35,7 @@ Begun BegunOf(const internal::Save& save) {
           /*healthy=*/false};
 }
 
-absl::Status GoesOn(std::int64_t step) {
-  return absl::DeadlineExceededError(
-      absl::StrFormat("step %d is still being saved; the save goes on", step));
-}
-
-// How often a wait asks whether to go on.
-constexpr absl::Duration kMoment = absl::Milliseconds(50);
-
-// Until the save is over, however it ended.
-absl::Status Wait(SaveHandle& save, absl::Time deadline) {
-  const absl::Status status = save.WaitCommitted(deadline - kv::MonotonicNow());
-  if (!absl::IsDeadlineExceeded(status) || save.Done()) return absl::OkStatus();
-  return GoesOn(save.step());
-}
-
 }  // namespace
-
-void CheckpointManager::Impl::Settle() const {
-  const absl::MutexLock lock(&mu);
-  std::erase_if(in_flight, [this](SaveHandle& save) {
-    mu.AssertHeld();
-    if (!save.Done()) return false;
-    const absl::Status status = save.WaitCommitted(absl::ZeroDuration());
-    // One at most is kept: a lasting one would come with every save.
-    if (absl::Status problem = save.PolicyProblem(); !problem.ok()) {
-      policy_problem = std::move(problem);
-    }
-    // Who cancels does not need to be told.
-    const bool asked =
-        absl::IsCancelled(status) && (!ranks || save.save_->cancelled());
-    if (status.ok() || asked) return true;
-    // A rank that did not come is no wait that ended.
-    errors.push_back(ranks && absl::IsDeadlineExceeded(status)
-                         ? absl::UnavailableError(status.message())
-                         : status);
-    return true;
-  });
-}
-
-absl::Status CheckpointManager::Impl::NextError() const {
-  Settle();
-  const absl::MutexLock lock(&mu);
-  if (errors.empty()) return absl::OkStatus();
-  absl::Status error = std::move(errors.front());
-  errors.pop_front();
-  return error;
-}
-
-absl::Status CheckpointManager::Impl::NextProblem() const {
-  CKPTREE_RETURN_IF_ERROR(NextError());
-  const absl::MutexLock lock(&mu);
-  return std::exchange(policy_problem, absl::OkStatus());
-}
-
-absl::Status CheckpointManager::Impl::WaitForRoom(
-    std::size_t most, absl::Duration timeout,
-    const std::function<bool()>& cancelled) const {
-  const absl::Time deadline = kv::MonotonicNow() + timeout;
-  while (true) {
-    Settle();
-    SaveHandle oldest;
-    {
-      const absl::MutexLock lock(&mu);
-      if (in_flight.size() <= most) return absl::OkStatus();
-      oldest = in_flight.front();
-    }
-    const absl::Time moment =
-        cancelled ? kv::MonotonicNow() + kMoment : absl::InfiniteFuture();
-    const absl::Status waited = Wait(oldest, std::min(deadline, moment));
-    if (waited.ok()) continue;
-    if (moment >= deadline) return waited;
-    CKPTREE_RETURN_IF_ERROR(internal::GuardedStatus(
-        "function 'cancelled'", [&cancelled]() -> absl::Status {
-          if (!cancelled()) return absl::OkStatus();
-          return absl::CancelledError("the save was stopped before it began");
-        }));
-  }
-}
-
-absl::Status CheckpointManager::Impl::WaitForOwn(absl::Duration timeout) const {
-  // In a forked child there is nobody to wait for.
-  CKPTREE_RETURN_IF_ERROR(CheckUsable());
-  const absl::Time deadline = kv::MonotonicNow() + timeout;
-  std::vector<SaveHandle> handles;
-  {
-    const absl::MutexLock lock(&mu);
-    handles.assign(in_flight.begin(), in_flight.end());
-  }
-  for (SaveHandle& handle : handles) {
-    CKPTREE_RETURN_IF_ERROR(Wait(handle, deadline));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckpointManager::Impl::WaitForAll(absl::Duration timeout) const {
-  const absl::Time deadline = kv::MonotonicNow() + timeout;
-  CKPTREE_RETURN_IF_ERROR(WaitForOwn(timeout));
-  const internal::StepWriter* const writer = store.engine_->writer();
-  // A callback of the store would wait for its own thread.
-  if (writer == nullptr ||
-      internal::EngineThread::IsOf(&store.engine_->database())) {
-    return absl::OkStatus();
-  }
-  for (const auto& save : writer->InFlight()) {
-    if (!save->WaitDone(deadline - kv::MonotonicNow()))
-      return GoesOn(save->step);
-  }
-  return absl::OkStatus();
-}
 
 std::vector<Begun> CheckpointManager::Impl::AllInFlight() const {
   const internal::StepWriter* const writer = store.engine_->writer();
@@ -166,6 +57,10 @@ absl::Status CheckpointManager::Impl::CheckUsable() const {
       "the manager of %s was closed", store.engine_->directory()));
 }
 
+absl::Status CheckpointManager::Impl::CheckBranch() const {
+  return store.engine_->catalog().FindBranch(Branch()).status();
+}
+
 absl::StatusOr<std::optional<Begun>> CheckpointManager::Impl::LatestBegun()
     const {
   Settle();
@@ -177,7 +72,10 @@ absl::StatusOr<std::optional<Begun>> CheckpointManager::Impl::LatestBegun()
   }
   // After that: what was in flight no more is listed by now.
   const absl::StatusOr<StepInfo> info = store.Resolve(OnBranch(Latest()));
-  if (absl::IsNotFound(info.status())) return latest;
+  if (absl::IsNotFound(info.status())) {
+    CKPTREE_RETURN_IF_ERROR(CheckBranch());
+    return latest;
+  }
   CKPTREE_RETURN_IF_ERROR(info.status());
   if (!latest.has_value() || info->step > latest->step) latest = BegunOf(*info);
   return latest;
@@ -200,8 +98,14 @@ bool CheckpointManager::Impl::Preempted() const {
 bool CheckpointManager::Impl::MustSaveForPreemption() const {
   if (ranks != nullptr) return ranks->must_save();
   if (!Preempted()) return false;
+  return !SavedForPreemption();
+}
+
+bool CheckpointManager::Impl::SavedForPreemption() const {
   const absl::MutexLock lock(&mu);
-  return !saved_for_preemption;
+  // It may have outlived its wait.
+  return saved_for_preemption ||
+         (for_preemption.has_value() && for_preemption->version() != 0);
 }
 
 // ---- opening and closing ----
@@ -244,6 +148,12 @@ CheckpointManager::~CheckpointManager() {
     impl_.release();
     return;
   }
+  if (impl_->engine().IsInCallback()) {
+    // Of saves that go on the store tells what nobody asked for, as it does
+    // where it closes: a thread of its own does that, where this has it.
+    impl_->LeaveSaves();
+    return;
+  }
   if (const absl::Status status = Close(); !status.ok()) {
     impl_->engine().logger().Log(LogSeverity::kError, "manager", status);
   }
@@ -252,6 +162,11 @@ CheckpointManager::~CheckpointManager() {
 absl::Status CheckpointManager::Close() {
   // A forked child has none of the threads, and maybe a lock that none frees.
   if (impl_->engine().forked()) return impl_->engine().CheckUsable();
+  if (impl_->engine().IsInCallback()) {
+    return absl::FailedPreconditionError(
+        "a callback of the store must not close a manager of it: closing waits "
+        "for the callback");
+  }
   {
     const absl::MutexLock lock(&impl_->mu);
     if (std::exchange(impl_->closed, true)) {
@@ -424,6 +339,7 @@ absl::Status CheckpointManager::SubmitSave(StepBuilder builder) {
 }
 
 absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder, bool waits) {
+  CKPTREE_RETURN_IF_ERROR(CheckUsable());
   if (const internal::Engine& of = *builder.impl().engine; &of != &engine()) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "the step was begun in %s, and this manager saves to %s",
@@ -439,13 +355,14 @@ absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder, bool waits) {
     const absl::MutexLock lock(&mu);
     in_flight.push_back(handle);
     last = handle;
+    if (preempted) for_preemption = handle;
   }
   // Already in flight: whoever asks now sees it.
   if (waits) handle.WaitCopied();
   if (!preempted) return absl::OkStatus();
   // Of this save alone: what else failed is told by the next call.
   CKPTREE_RETURN_IF_ERROR(
-      Wait(handle, kv::MonotonicNow() + options.save_timeout));
+      WaitForSave(handle, kv::MonotonicNow() + options.save_timeout));
   if (handle.version() == 0) {
     CKPTREE_RETURN_IF_ERROR(NextError());
     // Another thread was told why, or nobody is: it was cancelled. Who waits
@@ -481,31 +398,6 @@ SaveHandle CheckpointManager::LastSave() const {
   return impl_->last;
 }
 
-absl::Status CheckpointManager::WaitUntilFinished(absl::Duration timeout) {
-  const absl::Status waited = impl_->WaitForOwn(timeout);
-  if (waited.ok() || absl::IsDeadlineExceeded(waited)) {
-    CKPTREE_RETURN_IF_ERROR(impl_->NextProblem());
-  }
-  return waited;
-}
-
-absl::Status CheckpointManager::WaitForSaves(SavesOf whose,
-                                             absl::Duration timeout) const {
-  return whose == SavesOf::kManager ? impl_->WaitForOwn(timeout)
-                                    : impl_->WaitForAll(timeout);
-}
-
-absl::Status CheckpointManager::CheckForErrors() {
-  return impl_->NextProblem();
-}
-
-bool CheckpointManager::IsSavingInProgress() const {
-  if (impl_->engine().forked()) return false;
-  impl_->Settle();
-  const absl::MutexLock lock(&impl_->mu);
-  return !impl_->in_flight.empty();
-}
-
 // ---- preemption ----
 
 void CheckpointManager::RequestPreemption() {
@@ -519,8 +411,7 @@ void CheckpointManager::RequestPreemption() {
 bool CheckpointManager::ReachedPreemption() const { return impl_->Preempted(); }
 
 bool CheckpointManager::SavedForPreemption() const {
-  const absl::MutexLock lock(&impl_->mu);
-  return impl_->saved_for_preemption;
+  return impl_->SavedForPreemption();
 }
 
 // ---- changing ----
@@ -537,7 +428,7 @@ absl::Status CheckpointManager::Delete(std::int64_t step,
 absl::Status CheckpointManager::DeleteAfter(
     std::int64_t step, const DeleteOptions& options,
     const std::function<bool()>& cancelled) {
-  CKPTREE_RETURN_IF_ERROR(impl_->WaitForAll(impl_->options.save_timeout));
+  CKPTREE_RETURN_IF_ERROR(impl_->WaitToRead());
   return impl_->Change("DeleteAfter", step, cancelled, [&]() -> absl::Status {
     const std::string branch = impl_->Branch();
     CKPTREE_RETURN_IF_ERROR(
@@ -555,7 +446,7 @@ absl::Status CheckpointManager::DeleteAfter(
 absl::Status CheckpointManager::ForkFrom(
     std::int64_t step, std::string_view branch,
     const std::function<bool()>& cancelled) {
-  CKPTREE_RETURN_IF_ERROR(impl_->WaitForAll(impl_->options.save_timeout));
+  CKPTREE_RETURN_IF_ERROR(impl_->WaitToRead());
   CKPTREE_RETURN_IF_ERROR(impl_->Change(
       "ForkFrom", step, cancelled, [&] { return impl_->Fork(step, branch); }));
   const absl::MutexLock lock(&impl_->mu);

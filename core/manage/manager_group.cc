@@ -120,6 +120,11 @@ absl::Status CheckpointManager::Impl::Change(
     std::string_view call, std::int64_t step,
     const std::function<bool()>& cancelled,
     absl::FunctionRef<absl::Status()> change) const {
+  if (read_only()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s of step %d: the manager reads only, and changes nothing", call,
+        step));
+  }
   if (ranks == nullptr) return change();
   const absl::StatusOr<bool> changed =
       ranks->Ask(call, step, ManagerRanks::Waits::kAlways, cancelled,

@@ -126,12 +126,24 @@ struct CheckpointManager::Impl {
   // Until at most `most` saves are in flight. Their errors stay to be told.
   absl::Status WaitForRoom(std::size_t most, absl::Duration timeout,
                            const std::function<bool()>& cancelled = {}) const;
+  // Until the save is over, however it ended.
+  static absl::Status WaitForSave(SaveHandle& save, absl::Time deadline);
+
+  // Nobody asks this manager how its saves end any more.
+  void LeaveSaves();
+
   // For the saves that are in flight now: its own, or all of the store.
   absl::Status WaitForOwn(absl::Duration timeout) const;
   absl::Status WaitForAll(absl::Duration timeout) const;
+  // For all, as long as save_timeout; not in a callback of the store, which one
+  // of them waits for.
+  absl::Status WaitToRead() const;
 
   // Saves to the branch that are in flight, whoever began them.
   std::vector<internal::BegunSave> AllInFlight() const;
+
+  // kNotFound where somebody dropped the branch.
+  absl::Status CheckBranch() const;
 
   // The last step, saved or in flight.
   absl::StatusOr<std::optional<internal::BegunSave>> LatestBegun() const;
@@ -141,6 +153,7 @@ struct CheckpointManager::Impl {
   bool Preempted() const;
   // Asked for, and no step is saved for it yet.
   bool MustSaveForPreemption() const;
+  bool SavedForPreemption() const;
 
   // Of this process, or of rank 0.
   absl::StatusOr<std::optional<StepBuilder>> BeginSave(
@@ -202,6 +215,7 @@ struct CheckpointManager::Impl {
   SaveHandle last ABSL_GUARDED_BY(mu);
   bool preemption_requested ABSL_GUARDED_BY(mu) = false;
   bool saved_for_preemption ABSL_GUARDED_BY(mu) = false;
+  std::optional<SaveHandle> for_preemption ABSL_GUARDED_BY(mu);
   bool closed ABSL_GUARDED_BY(mu) = false;
   // Saves without the metric of `limit`; none where one had it, or it was said.
   std::optional<std::int64_t> unmeasured ABSL_GUARDED_BY(mu) = 0;

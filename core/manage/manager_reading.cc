@@ -53,7 +53,7 @@ absl::StatusOr<StepSelector> LatestOrOrigin(const Store& store,
 
 absl::StatusOr<Step> CheckpointManager::OpenStep(
     StepSelector selector, const std::vector<std::string>& items) const {
-  CKPTREE_RETURN_IF_ERROR(impl_->WaitForAll(impl_->options.save_timeout));
+  CKPTREE_RETURN_IF_ERROR(impl_->WaitToRead());
   if (selector.kind == StepSelector::Kind::kBest && selector.name.empty()) {
     CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::int64_t> best,
                              BestStep());
@@ -93,7 +93,10 @@ absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::LatestStep()
   CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
   const absl::StatusOr<StepInfo> info =
       impl_->store.Resolve(impl_->OnBranch(Latest()));
-  if (absl::IsNotFound(info.status())) return std::optional<std::int64_t>();
+  if (absl::IsNotFound(info.status())) {
+    CKPTREE_RETURN_IF_ERROR(impl_->CheckBranch());
+    return std::optional<std::int64_t>();
+  }
   CKPTREE_RETURN_IF_ERROR(info.status());
   return std::optional<std::int64_t>(info->step);
 }
@@ -152,7 +155,10 @@ absl::StatusOr<std::vector<ItemInfo>> CheckpointManager::ItemMetadata(
     if (items.empty() || items.back().name != name) {
       items.push_back({std::move(name), "tree", {}});
       for (const auto& [item, kind] : metadata.items) {
-        if (item == items.back().name) items.back().kind = kind;
+        // The name may need quotes as a part of a path.
+        if (Path().Key(item).Text() == items.back().name) {
+          items.back().kind = kind;
+        }
       }
     }
     items.back().leaves.push_back(leaf);

@@ -34,6 +34,10 @@ std::string Shown(bool value) { return value ? "true" : "false"; }
 std::string Shown(int value) { return absl::StrCat(value); }
 std::string Shown(std::uint64_t value) { return absl::StrCat(value); }
 std::string Shown(absl::Duration value) { return absl::FormatDuration(value); }
+std::string Shown(const std::string& value) { return "'" + value + "'"; }
+std::string Shown(Durable value) {
+  return value == Durable::kLocal ? "kLocal" : "kRemote";
+}
 std::string Shown(Coding value) {
   return value == Coding::kNone     ? "kNone"
          : value == Coding::kPlanes ? "kPlanes"
@@ -50,9 +54,35 @@ absl::Status CheckOption(const char* name, Value given, Value usual,
       name, Shown(given), Shown(open)));
 }
 
-// An option that says what it does without being given says nothing.
+// Of what a store does with its remote.
+absl::Status CheckRemote(const StoreOptions& given, const StoreOptions& open) {
+  const StoreOptions usual;
+  // An address may have more in it than may be shown.
+  if (given.remote != usual.remote && given.remote != open.remote) {
+    return absl::FailedPreconditionError(
+        "remote is not the one that the store is open with: leave it out, or "
+        "close the store first");
+  }
+  CKPTREE_RETURN_IF_ERROR(
+      CheckOption("durable", given.durable, usual.durable, open.durable));
+  CKPTREE_RETURN_IF_ERROR(CheckOption("take_over", given.take_over,
+                                      usual.take_over, open.take_over));
+  CKPTREE_RETURN_IF_ERROR(CheckOption("remote_timeout", given.remote_timeout,
+                                      usual.remote_timeout,
+                                      open.remote_timeout));
+  CKPTREE_RETURN_IF_ERROR(CheckOption("remote_grace", given.remote_grace,
+                                      usual.remote_grace, open.remote_grace));
+  const auto text = [](const StoreOptions& of) {
+    return of.local_keep.has_value() ? Text(*of.local_keep)
+                                     : std::string("not given");
+  };
+  return CheckOption("local_keep", text(given), text(usual), text(open));
+}
+
+// An option that says what it does without being given says nothing. `rank`:
+// null in a process that is alone.
 absl::Status CheckAgrees(const ManagerOptions& options,
-                         const StoreOptions& open, bool is_rank) {
+                         const StoreOptions& open, const RankOptions* rank) {
   const StoreOptions& given = options.store;
   const StoreOptions usual;
   CKPTREE_RETURN_IF_ERROR(
@@ -78,11 +108,14 @@ absl::Status CheckAgrees(const ManagerOptions& options,
   const Coding coding = internal::CodingOf(open);
   CKPTREE_RETURN_IF_ERROR(
       CheckOption("coding", given.coding.value_or(coding), coding, coding));
+  // Of the ranks rank 0 alone has the remote.
+  CKPTREE_RETURN_IF_ERROR(
+      CheckRemote(given, rank != nullptr ? rank->store : open));
   if (given.log != nullptr || given.on_progress != nullptr ||
-      given.host_allocator.allocate != nullptr) {
+      given.cancelled != nullptr || given.host_allocator.allocate != nullptr) {
     return absl::FailedPreconditionError(
-        "log, on_progress and host_allocator are those that the store was "
-        "opened with: leave them out");
+        "log, on_progress, cancelled and host_allocator are those that the "
+        "store was opened with: leave them out");
   }
   if (options.max_saves_in_flight > open.max_saves_in_flight) {
     return absl::FailedPreconditionError(absl::StrFormat(
@@ -90,7 +123,7 @@ absl::Status CheckAgrees(const ManagerOptions& options,
         "most that, or open the store with more",
         options.max_saves_in_flight, open.max_saves_in_flight));
   }
-  if (open.read_only && !given.read_only && !is_rank) {
+  if (open.read_only && !given.read_only && rank == nullptr) {
     return absl::FailedPreconditionError(
         "read_only is false, and the store is open with true: a manager over "
         "it can only read");
@@ -106,7 +139,7 @@ absl::StatusOr<CheckpointManager> CheckpointManager::Over(
   const internal::Engine& engine = internal::StoreEngine::Of(store);
   CKPTREE_RETURN_IF_ERROR(engine.CheckUsable());
   CKPTREE_RETURN_IF_ERROR(
-      CheckAgrees(options, engine.options(), /*is_rank=*/false));
+      CheckAgrees(options, engine.options(), /*rank=*/nullptr));
   auto impl = std::make_unique<Impl>(
       internal::StoreEngine::StoreOf(store.engine()), std::move(options),
       /*own_store=*/false);
@@ -123,7 +156,7 @@ absl::StatusOr<CheckpointManager> CheckpointManager::Over(
   auto ranks = std::make_unique<internal::ManagerRanks>(rank);
   internal::ManagerRanks* const others = ranks.get();
   absl::Status own = Check(options);
-  own.Update(CheckAgrees(options, engine.options(), /*is_rank=*/true));
+  own.Update(CheckAgrees(options, engine.options(), &rank->options()));
   std::unique_ptr<Impl> impl;
   internal::AskedSteps asked;
   if (own.ok()) {

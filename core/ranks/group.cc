@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -255,6 +257,11 @@ absl::Status GroupRank::Close() {
   if (StoreEngine::Of(store_).forked()) {
     return StoreEngine::Of(store_).CheckUsable();
   }
+  if (StoreEngine::Of(store_).IsInCallback()) {
+    return absl::FailedPreconditionError(
+        "a callback must not close the group that calls it: closing waits for "
+        "the callback");
+  }
   closed_ = true;
   absl::Status status;
   if (ends_.coordinator != nullptr) {
@@ -339,8 +346,26 @@ RankGroup::~RankGroup() {
     new std::shared_ptr<Impl>(std::move(impl_));
     return;
   }
-  if (const absl::Status closed = Close(); !closed.ok()) {
-    engine->logger().Log(LogSeverity::kError, "close", closed);
+  const auto close = [](const std::shared_ptr<Impl>& impl) {
+    if (const absl::Status closed = impl->Close(); !closed.ok()) {
+      internal::StoreEngine::Of(impl->store())
+          .logger()
+          .Log(LogSeverity::kError, "close", closed);
+    }
+  };
+  if (!engine->IsInCallback()) {
+    close(impl_);
+    return;
+  }
+  // It would wait for its caller.
+  auto* const held = new std::shared_ptr<Impl>(std::move(impl_));
+  try {
+    std::thread([held, close] {
+      close(*held);
+      delete held;
+    }).detach();
+  } catch (const std::system_error&) {
+    // Leaked: the store is closed when the program ends.
   }
 }
 

@@ -40,6 +40,7 @@
 #include "core/verify/unnamed_versions.h"
 #include "core/version/open_check.h"
 #include "kv/file_system.h"
+#include "kv/object_store.h"
 #include "kv/store_directory.h"
 #include "kv/store_lock.h"
 #include "schema/segment_record.h"
@@ -162,7 +163,10 @@ class Repairer {
       }
     }
     // Step 4.
-    if (report_.action == Action::kRebuild) CKPTREE_RETURN_IF_ERROR(Rebuild());
+    if (report_.action == Action::kRebuild) {
+      CKPTREE_RETURN_IF_ERROR(Rebuild());
+      CKPTREE_RETURN_IF_ERROR(CheckRemote());
+    }
     std::sort(report_.steps.begin(), report_.steps.end(),
               [](const RecoveredStep& a, const RecoveredStep& b) {
                 return std::tie(a.branch, a.step) < std::tie(b.branch, b.step);
@@ -405,6 +409,31 @@ class Repairer {
         "the new store has another uuid, and its versions are above the old "
         "ones");
     return absl::OkStatus();
+  }
+
+  // What is lost here may be whole where the directory ships to, and the store
+  // that is made is another one than is there.
+  absl::Status CheckRemote() {
+    const std::string address = Engine::ShippedFrom(directory_, kv_options_);
+    if (address.empty()) return absl::OkStatus();
+    if (report_.complete()) {
+      report_.notes.push_back(absl::StrFormat(
+          "%s ships to %s, where the new store is a stranger: give that an "
+          "address of its own",
+          directory_, kv::ShownAddress(address)));
+      return absl::OkStatus();
+    }
+    if (report_.hindrance.empty()) {
+      report_.hindrance = absl::StrFormat(
+          "%s ships to %s, which may have whole what is lost here: open it "
+          "with that remote (a damaged file below db/ that `verify` names is "
+          "fetched once it is removed), or fetch all into an empty directory. "
+          "Where nothing of it is there any more remove %s first",
+          directory_, kv::ShownAddress(address),
+          kv::Join(directory_, kv::kRemoteName));
+    }
+    return options_.execute ? absl::FailedPreconditionError(report_.hindrance)
+                            : absl::OkStatus();
   }
 
   const std::string directory_;

@@ -249,7 +249,11 @@ class StepCopier {
     }
     std::vector<Tensor> tensors;
     std::uint64_t total = 0;
-    for (const BoxSpec& box : boxes) {
+    for (std::size_t i = 0; i < boxes.size(); ++i) {
+      const BoxSpec& box = boxes[i];
+      const Shape& chunk_shape = detail.chunk_shapes.empty()
+                                     ? detail.chunk_shape
+                                     : detail.chunk_shapes[i];
       const auto bytes = ArrayBytes(leaf.dtype, leaf.packed, box.shape);
       if (!bytes.has_value()) return absl::DataLossError("an impossible box");
       Tensor tensor;
@@ -261,12 +265,11 @@ class StepCopier {
         tensor.start = box.start;
         tensor.global_shape = leaf.shape;
       }
-      const bool cut =
-          !leaf.packed && !box.shape.empty() &&
-          detail.chunk_shape.size() == box.shape.size() &&
-          std::all_of(detail.chunk_shape.begin(), detail.chunk_shape.end(),
-                      [](std::int64_t d) { return d >= 1; });
-      if (cut) tensor.chunk_shape = detail.chunk_shape;
+      const bool cut = !leaf.packed && !box.shape.empty() &&
+                       chunk_shape.size() == box.shape.size() &&
+                       std::all_of(chunk_shape.begin(), chunk_shape.end(),
+                                   [](std::int64_t d) { return d >= 1; });
+      if (cut) tensor.chunk_shape = chunk_shape;
       CKPTREE_RETURN_IF_ERROR(
           Read(leaf, box, static_cast<std::size_t>(*bytes), &tensor));
       total += static_cast<std::uint64_t>(*bytes);
@@ -347,10 +350,10 @@ class StepCopier {
     StepOriginPeer::Set(&builder_, std::move(origin));
     std::string note = info.note;
     if (!result_.lost.empty()) {
-      note = absl::StrFormat("%s%d of %d leaves lost]%s%s", kRecoveredNote,
-                             result_.leaves_lost,
-                             result_.leaves_lost + result_.leaves_saved,
-                             info.note.empty() ? "" : " ", info.note);
+      note = absl::StrFormat(
+          "%s%d of %d%s]%s%s", kRecoveredNote, result_.leaves_lost,
+          result_.leaves_lost + result_.leaves_saved, kLeavesLost,
+          info.note.empty() ? "" : " ", info.note);
     }
     if (!note.empty()) {
       builder_.SetNote(
@@ -373,6 +376,8 @@ class StepCopier {
       return *options_.out_of_reach;
     }
     if (IsOutOfReach()) return NotSaved(ReasonOf(*options_.out_of_reach));
+    // The step is what cannot be saved: others can.
+    if (absl::IsInvalidArgument(status)) return NotSaved(ReasonOf(status));
     return status;
   }
 

@@ -27,6 +27,7 @@
 #include "ckptree/copy.h"
 #include "core/engine/engine.h"
 #include "core/engine/hold_listed.h"
+#include "core/engine/step_reader.h"
 #include "core/engine/store_engine.h"
 #include "core/process/guarded_call.h"
 #include "core/process/out_of_reach.h"
@@ -94,12 +95,7 @@ absl::StatusOr<bool> SameContent(const Step& a, const Step& b) {
       continue;
     }
     const bool array = leaves[i].kind == EntryKind::kArray;
-    const bool cut_alike =
-        details[i].boxes == their_details[i].boxes &&
-        details[i].chunk_shape == their_details[i].chunk_shape;
-    if (!array || (cut_alike && of_a.parts.empty() && of_b.parts.empty())) {
-      return false;
-    }
+    if (!array || CutAlike(details[i], their_details[i])) return false;
     CKPTREE_ASSIGN_OR_RETURN(const LeafValue value, a.Value(leaves[i].path));
     CKPTREE_ASSIGN_OR_RETURN(const LeafValue other, b.Value(theirs[i].path));
     if (value.bytes != other.bytes) return false;

@@ -383,11 +383,6 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
             KnownSteps(steps, selector.branch)));
       }
       found = it->second;
-      if (selector.version != 0 && found->version != selector.version) {
-        return absl::FailedPreconditionError(
-            absl::StrFormat("step %s was saved anew since",
-                            StepText(selector.branch, selector.step)));
-      }
       break;
     }
     case StepSelector::Kind::kLatest:
@@ -423,7 +418,18 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
       return absl::InvalidArgumentError(absl::StrFormat(
           "%d is not a kind of selector", static_cast<int>(selector.kind)));
   }
-  if (selector.back == 0) return found;
+  const auto meant =
+      [&selector](const StepRecordPtr& step) -> absl::StatusOr<StepRecordPtr> {
+    if (selector.version == 0 || step->version == selector.version) return step;
+    if (selector.kind == StepSelector::Kind::kStep && selector.back == 0) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("step %s was saved anew since",
+                          StepText(selector.branch, selector.step)));
+    }
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s is another save by now, of step %d", Text(selector), step->step));
+  };
+  if (selector.back == 0) return meant(found);
   // Saves are ordered by version, steps by number: "~2" is two saves earlier.
   std::vector<StepRecordPtr> earlier;
   for (const auto& [step, record] : StepsOf(found->branch)) {
@@ -439,7 +445,7 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
             [](const StepRecordPtr& a, const StepRecordPtr& b) {
               return a->version > b->version;
             });
-  return earlier[back - 1];
+  return meant(earlier[back - 1]);
 }
 
 StepInfo Catalog::Info(const schema::StepRecord& record) const {

@@ -108,13 +108,13 @@ StepRecordPtr Catalog::ResolveLater(const StepSelector& selector) const {
       return meant ? found : nullptr;
     }
     case StepSelector::Kind::kLatest: {
-      if (!MayTakeNewest(*branch).ok()) return nullptr;
+      if (selector.version != 0 || !MayTakeNewest(*branch).ok()) return nullptr;
       auto newest = later_->steps.Newest(*branch, 1);
       return newest.ok() && !newest->empty() ? newest->front() : nullptr;
     }
     case StepSelector::Kind::kTag: {
       const auto tag = rows_.tags.find(selector.name);
-      if (tag == rows_.tags.end()) return nullptr;
+      if (tag == rows_.tags.end() || selector.version != 0) return nullptr;
       return FindLater(tag->second.branch, tag->second.step).value_or(nullptr);
     }
     default:

@@ -16,13 +16,29 @@ namespace ckptree::internal {
 
 // As Recover() begins the note of a step that it found a part of.
 inline constexpr std::string_view kRecoveredNote = "[recovered: ";
+inline constexpr std::string_view kLeavesLost = " leaves lost";
 
 // What such a note says of that, as "recovered: 1 of 35 leaves lost"; empty:
 // nothing was lost.
 inline std::string_view LossIn(std::string_view note) {
-  const std::size_t end = note.find(']');
-  if (!note.starts_with(kRecoveredNote) || end == note.npos) return "";
-  return note.substr(1, end - 1);
+  // Whoever saves may begin a note alike.
+  std::string_view rest = note;
+  const auto take = [&rest](std::string_view text) {
+    const bool there = rest.starts_with(text);
+    if (there) rest.remove_prefix(text.size());
+    return there;
+  };
+  const auto take_number = [&rest] {
+    const std::size_t digits = rest.find_first_not_of("0123456789");
+    if (digits == 0 || digits == rest.npos) return false;
+    rest.remove_prefix(digits);
+    return true;
+  };
+  if (!take(kRecoveredNote) || !take_number() || !take(" of ") ||
+      !take_number() || !take(kLeavesLost) || !take("]")) {
+    return "";
+  }
+  return note.substr(1, note.size() - rest.size() - 2);
 }
 
 // No array has a NaN or an Inf, which is known of each, and no metric is one: a
@@ -44,7 +60,9 @@ bool IsHealthy(const Step& step) {
 inline absl::Status NoneIsHealthy(std::size_t unknown, std::string_view steps) {
   if (unknown == 0) {
     return absl::NotFoundError(absl::StrFormat(
-        "no step is without NaN and Inf, in arrays and metrics; %s", steps));
+        "no step is without NaN and Inf, in arrays and metrics, and has all "
+        "its leaves; %s",
+        steps));
   }
   return absl::NotFoundError(absl::StrFormat(
       "no step is known to be without NaN and Inf, in arrays and metrics: of "

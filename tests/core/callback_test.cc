@@ -3,7 +3,9 @@
 // Functions of the caller that throw: nothing comes through a public function,
 // and the store goes on.
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -193,6 +195,66 @@ TEST_F(CallbackTest, DestroysItsStore) {
   Open(options);
   EXPECT_THAT(StepNumbers(), ElementsAre(1, 2, 9));
   ASSERT_OK(store_->Delete(9));
+}
+
+// Nor can a manager: it is told so, reads what is there, and may go.
+TEST_F(CallbackTest, ClosesAndReadsByAManager) {
+  for (const bool own : {false, true}) {
+    std::optional<CheckpointManager> manager;
+    absl::Notification set;
+    absl::Notification called;
+    ManagerOptions options;
+    options.save_timeout = kLong;
+    StoreOptions opening = Options();
+    opening.threads = 4;
+    if (own) {
+      store_.reset();
+      opening.lock_wait = absl::Minutes(1);
+      options.store = opening;
+      manager.emplace(CheckpointManager::Open(path(), options).value());
+    } else {
+      Open(opening);
+      manager.emplace(CheckpointManager::Over(*store_, options).value());
+    }
+    const auto save = [&](std::int64_t step, Tensor tensor) {
+      auto builder = manager->BeginSave(step, {.force = true});
+      (*builder)->Put("w", std::move(tensor));
+      EXPECT_OK(manager->SubmitSave(**std::move(builder)));
+      return manager->LastSave();
+    };
+    SaveHandle first = save(8, Uint8s(bytes_));
+    SaveHandle second = save(9, WaitingFor(set));
+    // Behind it another is in flight.
+    second.OnCommitted([&](const absl::Status& status) {
+      EXPECT_OK(status);
+      EXPECT_THAT(manager->Close(),
+                  StatusIs(absl::StatusCode::kFailedPrecondition,
+                           HasSubstr("callback")));
+      {
+        const absl::StatusOr<Step> read = manager->OpenStep(AtStep(1));
+        EXPECT_OK(read);
+        if (read.ok()) EXPECT_EQ(read->Value("w")->bytes, bytes_);
+      }
+      manager.reset();
+      called.Notify();
+    });
+    SaveHandle third;
+    {
+      StepBuilder builder = manager->store().Begin(10);
+      builder.Put("w", Uint8s(bytes_));
+      third = std::move(builder).Submit();
+    }
+    set.Notify();
+    called.WaitForNotification();
+    EXPECT_FALSE(manager.has_value());
+    EXPECT_OK(first.WaitCommitted());
+    EXPECT_OK(second.WaitCommitted());
+    EXPECT_OK(third.WaitCommitted());
+    opening.lock_wait = absl::Minutes(1);
+    Open(opening);
+    EXPECT_THAT(StepNumbers(), ElementsAre(1, 2, 8, 9, 10));
+    for (const std::int64_t step : {8, 9, 10}) ASSERT_OK(store_->Delete(step));
+  }
 }
 
 TEST_F(CallbackTest, Manager) {

@@ -29,6 +29,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Optional;
+using ::testing::SizeIs;
 using Code = absl::StatusCode;
 
 class ManagerSharingTest : public ManagerTest {
@@ -358,6 +359,46 @@ TEST_F(ManagerSharingTest, OptionsThatContradictTheStore) {
   EXPECT_EQ(TryOver({.branch = "none"}).status().code(), Code::kNotFound);
 }
 
+TEST_F(ManagerSharingTest, OptionsOfARemoteThatContradictTheStore) {
+  ManagerOptions remote;
+  remote.store.remote = "file://" + path() + "-there";
+  // With the remote of the store, which these are of.
+  StoreOptions shipping = Quiet().store;
+  shipping.remote = "file://" + path() + "-here";
+  ManagerOptions durable;
+  durable.store.remote = shipping.remote;
+  ManagerOptions keep = durable;
+  ManagerOptions patient = durable;
+  ManagerOptions grace = durable;
+  ManagerOptions taking = durable;
+  durable.store.durable = Durable::kRemote;
+  keep.store.local_keep = LatestN{1};
+  patient.store.remote_timeout = absl::Seconds(1);
+  grace.store.remote_grace = absl::Seconds(1);
+  taking.store.take_over = true;
+  ManagerOptions cancelled;
+  cancelled.store.cancelled = [] { return false; };
+  shipping.threads = 4;
+  shipping.chunk_bytes = StoreOptions().chunk_bytes;
+  shipping.create_if_missing = true;
+  store_.reset();
+  store_.emplace(Store::Open(path(), shipping).value());
+  EXPECT_OK(TryOver(ManagerOptions{.store = {.remote = shipping.remote}}));
+  const std::vector<std::pair<ManagerOptions, std::string>> cases = {
+      {remote, "remote is not the one that the store is open with"},
+      {durable, "durable is kRemote, and the store is open with kLocal"},
+      {keep, "local_keep is 'latest(1)', and the store is open with 'not gi"},
+      {patient, "remote_timeout is 1s, and the store is open with 10m"},
+      {grace, "remote_grace is 1s, and the store is open with 1h"},
+      {taking, "take_over is true, and the store is open with false"},
+      {cancelled, "cancelled"}};
+  for (const auto& [options, text] : cases) {
+    const absl::Status status = TryOver(options).status();
+    EXPECT_EQ(status.code(), Code::kFailedPrecondition) << text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+  }
+}
+
 TEST_F(ManagerSharingTest, ReadsOnly) {
   CheckpointManager writer = Over();
   EXPECT_TRUE(SaveBy(writer, 1));
@@ -366,7 +407,13 @@ TEST_F(ManagerSharingTest, ReadsOnly) {
   CheckpointManager reader = Over(reads);
   EXPECT_FALSE(*reader.ShouldSave(2));
   EXPECT_FALSE(*reader.Save(2, Fill));
+  for (const absl::Status& refused :
+       {reader.Delete(1), reader.DeleteAfter(1), reader.ForkFrom(1, "f")}) {
+    EXPECT_EQ(refused.code(), Code::kFailedPrecondition) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("reads only"));
+  }
   EXPECT_THAT(StepsOf(reader), ElementsAre(1));
+  EXPECT_THAT(*store_->Branches(), SizeIs(1));  // The main one.
   // Over a store that only reads it must say so.
   StoreOptions options;
   options.read_only = true;

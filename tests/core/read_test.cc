@@ -331,6 +331,17 @@ TEST_F(ReadTest, ExpectListsEveryDifference) {
   EXPECT_OK(step.Expect(expected));
   std::map<std::string, LeafInfo*> by_name;
   for (LeafInfo& leaf : expected) by_name[leaf.name] = &leaf;
+  // As who does not know of the tie expects it.
+  LeafInfo& tied = *by_name["t"];
+  tied = *by_name["a"];
+  tied.path = At("t");
+  tied.name = "t";
+  EXPECT_OK(step.Expect(expected));
+  tied.shape = {9, 9};
+  EXPECT_THAT(step.Expect(expected),
+              StatusIs(kInvalid, HasSubstr("\n  t: saved as float32[10, 10], "
+                                           "expected float32[9, 9]")));
+  tied.shape = {10, 10};
   by_name["a"]->shape = {100};
   by_name["b"]->dtype = DType::kBfloat16;
   by_name["e"]->kind = EntryKind::kFloat;

@@ -7,9 +7,11 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "core/array/leaf_statistics.h"
@@ -287,6 +289,52 @@ TEST(LeafStatistics, MinusZeroAloneHasAPositiveMinimum) {
       EXPECT_FALSE(std::signbit(got.sum));
     });
   }
+}
+
+// As torch.set_flush_denormal() sets it, or a library made with -ffast-math.
+TEST(LeafStatistics, SubnormalsCountThoughTheProgramFlushesThem) {
+#if defined(__SSE2__)
+  std::vector<float> floats;
+  std::vector<double> doubles;
+  for (std::uint32_t i = 1; i <= 5000; ++i) {
+    floats.push_back(std::bit_cast<float>(i));
+    doubles.push_back(std::bit_cast<double>(std::uint64_t{i}));
+  }
+  const Bytes of_them = BytesOf(doubles);
+  const Statistics parts[2] = {
+      ComputeStatistics(DType::kFloat64, false, of_them),
+      ComputeStatistics(DType::kFloat64, false,
+                        std::span<const std::byte>(of_them).subspan(8000))};
+  Statistics merged = parts[1];
+  merged.Merge(parts[0]);
+  OnEveryInstructionSet([&] {
+    const Statistics of_floats =
+        ComputeStatistics(DType::kFloat32, false, BytesOf(floats));
+    const Statistics of_doubles =
+        ComputeStatistics(DType::kFloat64, false, BytesOf(doubles));
+    EXPECT_EQ(of_floats.zero, 0u);
+    EXPECT_GT(of_floats.min, 0);
+    const unsigned before = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(before | 0x8040);
+    volatile float smallest = floats.front();
+    const bool is_flushed = smallest * 1.0F == 0.0F;
+    const Statistics again =
+        ComputeStatistics(DType::kFloat32, false, BytesOf(floats));
+    const Statistics doubles_again =
+        ComputeStatistics(DType::kFloat64, false, BytesOf(doubles));
+    Statistics merged_again = parts[1];
+    merged_again.Merge(parts[0]);
+    const bool is_as_before = (__builtin_ia32_stmxcsr() & 0x8040) == 0x8040;
+    __builtin_ia32_ldmxcsr(before);
+    EXPECT_TRUE(is_flushed);
+    EXPECT_TRUE(is_as_before);
+    ExpectEqual(again, of_floats);
+    ExpectEqual(doubles_again, of_doubles);
+    ExpectEqual(merged_again, merged);
+  });
+#else
+  GTEST_SKIP() << "no such flags are known of this processor";
+#endif
 }
 
 TEST(LeafStatistics, NothingFiniteLeavesTheBoundsOpen) {

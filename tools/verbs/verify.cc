@@ -207,6 +207,15 @@ absl::StatusOr<int> RunVerify(Session& session) {
                 "fetched into\n"
               : absl::StrFormat("`ckptree repair %s` says what can be mended\n",
                                 Escape(session.directory())));
+      const absl::StatusOr<Store*> store = session.OpenStore();
+      const std::string shipped_to =
+          store.ok() ? (*store)->Info().shipped_to : "";
+      if (!shipped_to.empty()) {
+        session.out().Write(absl::StrFormat(
+            "%s, where it ships to, may have that whole: open it with this "
+            "remote first\n",
+            Escape(shipped_to)));
+      }
     }
   }
   if (!damaged && !report->not_looked_at.empty()) {

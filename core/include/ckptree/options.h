@@ -169,7 +169,8 @@ struct StoreOptions {
   absl::Duration remote_timeout = absl::Minutes(10);
 
   // How long objects in the remote stay once nothing needs them, by its clock:
-  // who reads the store there for longer may meet StepGone. They are deleted by
+  // who reads the store there for longer may meet StepGone; so may who calls
+  // Refresh() with a step open that was deleted. They are deleted by
   // whom it is open for writing with a remote.
   absl::Duration remote_grace = absl::Hours(1);
 

@@ -205,7 +205,7 @@ class CKPTREE_EXPORT StepBuilder {
   StepBuilder& SetPerRank(PathRef subtree);
 
   // What the top-level subtree `name` holds; kTree where nothing is said. A
-  // name that the step does not have in the end changes nothing.
+  // name that the step does not have in the end is an item with nothing in it.
   StepBuilder& SetItemType(std::string_view name, ItemType type);
   // Adds a number by which steps are compared and chosen, at most 16 for each
   // step. Their names of at most 128 bytes, with 15 more for each, and the note

@@ -30,8 +30,8 @@ struct StepSelector {
   BestMode mode = BestMode::kMin;  // kBest.
   int back = 0;             // This many saves earlier on the branch (latest~2).
   std::string branch = {};  // Empty: the main branch. Tags know their branch.
-  // The step only where it is this save of it (StepInfo::version), and
-  // kFailedPrecondition where it was saved anew since; 0: whichever.
+  // The step only where it is this save (StepInfo::version), of every kind, and
+  // kFailedPrecondition where it is another by then; 0: whichever.
   std::uint64_t version = 0;
 };
 

@@ -139,10 +139,15 @@ struct LeafDetail {
   // opened without StoreOptions::statistics.
   std::optional<Statistics> statistics = {};
   std::uint64_t chunk_count = 0;
-  // Of arrays that are more than 256 bytes: others stand in their record.
+  // Of arrays that are more than 256 bytes: others stand in their record. Where
+  // boxes are cut differently, that of the largest.
   Shape chunk_shape = {};
   std::vector<BoxSpec> boxes = {};  // As they were put.
-  std::uint64_t stored_bytes = 0;   // On disk.
+  // Where boxes are cut differently, of each of them; else empty.
+  std::vector<Shape> chunk_shapes = {};
+  // Of an array of several ranks, how many of the boxes each put; else empty.
+  std::vector<std::uint64_t> rank_boxes = {};
+  std::uint64_t stored_bytes = 0;  // On disk.
 };
 
 // A read into the caller's memory, of a whole leaf or one box of an array.
@@ -226,8 +231,9 @@ class CKPTREE_EXPORT LeafView {
 //
 // A step that is deleted after it was opened stays readable, whichever process
 // has it open, where that can make files in the store (else a read may find it
-// gone: IsStepGone()). Thread-safe. Destroy it before the Store. One that was
-// moved from can only be destroyed and assigned to; so a LeafView.
+// gone: IsStepGone()); of a store that is read by its address until Refresh().
+// Thread-safe. Destroy it before the Store. One that was moved from can only be
+// destroyed and assigned to; so a LeafView.
 class CKPTREE_EXPORT Step {
  public:
   Step(Step&&) noexcept;
