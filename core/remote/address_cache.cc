@@ -468,7 +468,7 @@ absl::StatusOr<CacheTurn> Advance(const CachedStore& cached,
   const auto foreign = [&] {
     return absl::DataLossError(absl::StrFormat(
         "what is in %s does not go on from what was read of it: the objects "
-        "were put back, or are another copy's. Open it again",
+        "were put back or removed, or are another copy's. Open it again",
         cached.store->address()));
   };
   const auto extent_now = [&]() -> absl::StatusOr<Extent> {
@@ -484,15 +484,16 @@ absl::StatusOr<CacheTurn> Advance(const CachedStore& cached,
       ChainPoint point = extent.to;
       // Who waits for what is new hears soon that nobody answers.
       const kv::Call first = kv::Call::Within(kTimeOfFirstLook);
-      CKPTREE_ASSIGN_OR_RETURN(const Standing standing,
-                               StandingOf(&point, point == cached.proven->Get(),
-                                          *cached.store, cached.uuid, first));
+      const bool is_proven = cached.proven->Is(point);
+      CKPTREE_ASSIGN_OR_RETURN(
+          const Standing standing,
+          StandingOf(&point, is_proven, *cached.store, cached.uuid, first));
       if (standing == Standing::kForeign) return foreign();
       if (standing == Standing::kNewest) {
         if (point != extent.to) {
           WriteExtent(directory, {point, point}, options).IgnoreError();
         }
-        cached.proven->Set(point);
+        if (!is_proven || point != extent.to) cached.proven->Set(point);
         return turn;
       }
     }

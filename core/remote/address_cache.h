@@ -15,10 +15,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "core/remote/attended_store.h"
 #include "core/remote/far_place.h"
 #include "core/remote/remote_segments.h"
 #include "core/remote/row_index.h"
+#include "kv/monotonic.h"
 #include "kv/object_store.h"
 #include "kv/options.h"
 
@@ -32,18 +34,27 @@ std::optional<std::string> CacheFolder();
 // address. Thread-safe.
 class ProvenPoint {
  public:
-  ChainPoint Get() const {
+  // After `lasts` it is looked for again: that nothing follows it is also seen
+  // where the objects were removed, or are those of another store by now.
+  explicit ProvenPoint(absl::Duration lasts = absl::Minutes(1))
+      : lasts_(lasts) {}
+
+  bool Is(const ChainPoint& point) const {
     const absl::MutexLock lock(&mutex_);
-    return point_;
+    return point == point_ && kv::MonotonicNow() < since_ + lasts_;
   }
+  // It was read, or found there, just now.
   void Set(const ChainPoint& point) {
     const absl::MutexLock lock(&mutex_);
     point_ = point;
+    since_ = kv::MonotonicNow();
   }
 
  private:
+  const absl::Duration lasts_;
   mutable absl::Mutex mutex_;
   ChainPoint point_ ABSL_GUARDED_BY(mutex_);
+  absl::Time since_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
 // While it lives nobody brings the directory on: what is read of it now is what
@@ -80,10 +91,10 @@ absl::StatusOr<CachedStore> CacheOf(const std::string& address,
                                     const FarReader& reader, CacheTurn* turn);
 
 // Brings the directory up to what is there now: one request where that is
-// nothing new. Processes take turns; refresh what is read before the turn is
-// given back. kDataLoss: what is there does not go on from what the directory
-// has. Objects that were put back to an older state, by which nothing is added,
-// are not noticed.
+// nothing new, and once a minute two. Processes take turns; refresh what is
+// read before the turn is given back. kDataLoss: what is there does not go on
+// from what the directory has. Objects that were removed, or put back to an
+// older state, by which nothing is added, are noticed within that minute.
 absl::StatusOr<CacheTurn> AdvanceCache(const CachedStore& cached,
                                        const kv::Options& options);
 

@@ -44,6 +44,20 @@ bool IsDigitOfUuid(char c) {
          (c >= 'a' && c <= 'f');
 }
 
+bool IsUuid(std::string_view text) {
+  return text.size() == kUuidDigits && std::ranges::all_of(text, IsDigitOfUuid);
+}
+
+// Behind all that is in the folder of the object: in that of a store the one
+// below it, as one run may have left thousands of attempts.
+std::string BehindFolderOf(const std::string& name) {
+  std::size_t slash = name.find('/');
+  if (slash != name.npos && IsUuid(std::string_view(name).substr(0, slash))) {
+    slash = name.find('/', slash + 1);
+  }
+  return slash == name.npos ? name : name.substr(0, slash) + kBehindSlash;
+}
+
 // The store that an object is a part of.
 std::optional<LeftStore> StoreOf(std::string_view name) {
   if (name.size() <= kUuidDigits || name[kUuidDigits] != '/') {
@@ -51,7 +65,7 @@ std::optional<LeftStore> StoreOf(std::string_view name) {
   }
   const std::string_view uuid = name.substr(0, kUuidDigits);
   const std::string_view rest = name.substr(kUuidDigits + 1);
-  if (!std::ranges::all_of(uuid, IsDigitOfUuid) ||
+  if (!IsUuid(uuid) ||
       std::ranges::none_of(kPartsOfStores, [rest](std::string_view part) {
         return rest.starts_with(part);
       })) {
@@ -83,7 +97,12 @@ absl::StatusOr<std::vector<LeftStore>> ListStores(kv::ObjectStore& store,
       next = StoreOf(info.name);
       if (next.has_value()) break;
     }
-    if (!next.has_value() || stores.size() == kMostNamed) return stores;
+    if (!next.has_value()) {
+      if (!page.more || page.objects.empty()) return stores;
+      after = BehindFolderOf(page.objects.back().name);
+      continue;
+    }
+    if (stores.size() == kMostNamed) return stores;
     after = next->uuid + kBehindSlash;
     stores.push_back(*std::move(next));
   }
@@ -103,11 +122,16 @@ absl::Status CheckNoOther(kv::ObjectStore& store, const std::string& uuid,
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeftStore> stores,
                            ListStores(store, call));
   // It may have begun since.
-  if (std::ranges::any_of(stores, [&uuid](const LeftStore& one) {
-        return one.commits && one.uuid == HexOf(uuid);
-      })) {
-    return absl::OkStatus();
+  bool has_begun = std::ranges::any_of(stores, [&uuid](const LeftStore& one) {
+    return one.commits && one.uuid == HexOf(uuid);
+  });
+  if (!has_begun && stores.size() == kMostNamed) {
+    CKPTREE_ASSIGN_OR_RETURN(
+        const kv::ObjectPage own,
+        store.List(absl::StrFormat("%s/%s", HexOf(uuid), kCommits), "", call));
+    has_begun = !own.objects.empty();
   }
+  if (has_begun) return absl::OkStatus();
   const std::vector<std::string> strangers = StrangersTo(uuid, stores);
   if (strangers.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(

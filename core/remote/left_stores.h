@@ -36,7 +36,8 @@ struct AtAddress {
 absl::StatusOr<AtAddress> LookAtAddress(kv::ObjectStore& store,
                                         const kv::Call& call);
 
-// All whose objects are there, whichever is named: a request for each, and one.
+// All whose objects are there, whichever is named, but no more than some: a
+// request for each, and one, and one for each thousand objects of others.
 absl::StatusOr<std::vector<LeftStore>> ListStores(kv::ObjectStore& store,
                                                   const kv::Call& call);
 // Of those the ones that are not `uuid`, which is 16 bytes.

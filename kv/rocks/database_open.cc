@@ -87,6 +87,16 @@ absl::StatusOr<StoreDirectory> Database::Impl::LookAtStore() const {
         ReadJournal(reader_options, directory, 1, /*beside_writer=*/true);
     if (!journal.ok() || journal->tip.ordinal <= 1) {
       // Not a store yet: whoever would create a missing one may go on.
+      if (lock == nullptr) {
+        CKPTREE_ASSIGN_OR_RETURN(const std::optional<LockHolder> creator,
+                                 ProbeWriter());
+        if (creator.has_value()) {
+          return absl::NotFoundError(absl::StrFormat(
+              "no store in %s yet: pid %d on host %s is creating it; open it "
+              "again in a moment",
+              directory, creator->pid, creator->host));
+        }
+      }
       return absl::NotFoundError(absl::StrFormat(
           "no store in %s: its creation was not finished; create it again",
           directory));

@@ -16,6 +16,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kv/store_lock.h"
 #include "schema/spaces.h"
 #include "tests/kv/fixture.h"
 #include "tests/testutil/flip_byte.h"
@@ -337,6 +338,13 @@ TEST_F(DatabaseTest, RefusesPlacesThatAreNotForIt) {
                                  HasSubstr("'db', which no store made")));
   EXPECT_TRUE(std::filesystem::exists(Store() + "/db/mine"));
   std::filesystem::rename(Store() + "/db/mine", Store() + "/db/000001.log");
+  {
+    ASSERT_OK_AND_ASSIGN(const auto creator, StoreLock::Acquire(Store(), 0));
+    EXPECT_THAT(Open(Mode::kRead), StatusIs(absl::StatusCode::kNotFound,
+                                            HasSubstr("is creating it")));
+  }
+  EXPECT_THAT(Open(Mode::kRead), StatusIs(absl::StatusCode::kNotFound,
+                                          HasSubstr("create it again")));
   { ASSERT_OK_AND_ASSIGN(const auto database, Create()); }
   EXPECT_THAT(Create(), StatusIs(absl::StatusCode::kAlreadyExists));
   EXPECT_OK(Open());

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,9 +22,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "ckptree/ckptree.h"
+#include "core/remote/address_cache.h"
+#include "core/remote/attended_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kv/options.h"
 #include "tests/core/fixture.h"
 #include "tests/objects/counting_store.h"
 #include "tests/remote/fixture.h"
@@ -209,6 +214,49 @@ TEST_F(AddressTest, AStoreThatWasPutBackIsNotWhatItWas) {
   EXPECT_THAT(StepsOf(before), ::testing::ElementsAre(1, 2));
   ASSERT_TRUE(after.Refresh().ok());
   ExpectSeed(after, 3, -30);
+}
+
+// Objects that were removed, or put back, add nothing: who read more is told
+// within a minute, though nobody saves there again.
+TEST_F(AddressTest, WhoReadWhatIsGoneIsToldThoughNothingFollows) {
+  Store store = Write("a", "it");
+  SaveStep(store, 1, 100);
+  ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+  CopyFolder(Folder("it"), Folder("kept"));
+  SaveStep(store, 2, 100);
+  ASSERT_TRUE(store.WaitReplicated(kLong).ok());
+  ASSERT_TRUE(store.Close().ok());
+  const std::string address = Address("it");
+  internal::CacheTurn turn;
+  absl::StatusOr<internal::CachedStore> cached = internal::CacheOf(
+      address, kv::Options(),
+      std::make_shared<internal::RemoteTrouble>(address, LogSink()), {}, &turn);
+  ASSERT_TRUE(cached.ok()) << cached.status();
+  turn.reset();
+  const auto refreshed = [&](absl::Duration minute) {
+    internal::CachedStore later = *cached;
+    later.proven = std::make_shared<internal::ProvenPoint>(minute);
+    // As it was proven by the refresh before, and that is a minute ago.
+    const auto before = internal::AdvanceCache(*cached, kv::Options());
+    EXPECT_TRUE(before.ok()) << before.status();
+    return internal::AdvanceCache(later, kv::Options()).status();
+  };
+  EXPECT_TRUE(refreshed(absl::ZeroDuration()).ok());
+  const auto is_told = [&](const absl::Status& status) {
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("Open it again"));
+  };
+  // The folder itself stays, as a bucket does.
+  const auto empty = [&] {
+    for (const auto& entry : fs::directory_iterator(Folder("it"))) {
+      fs::remove_all(entry.path());
+    }
+  };
+  empty();
+  fs::copy(Folder("kept"), Folder("it"), fs::copy_options::recursive);
+  is_told(refreshed(absl::ZeroDuration()));
+  empty();
+  is_told(refreshed(absl::ZeroDuration()));
 }
 
 // A commit of this size is about a file of the journal: the mirror's writer

@@ -19,11 +19,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "ckptree/ckptree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kv/conditional_put.h"
 #include "kv/object_store.h"
 #include "tests/core/fixture.h"
 #include "tests/objects/counting_store.h"
@@ -151,6 +153,30 @@ TEST_F(LeftStoresTest, NoStoreIsBegunBesideOneThatLostItsName) {
   EXPECT_THAT(
       std::string(Store::Open(Disk("other"), Remote()).status().message()),
       HasSubstr(uuid));
+}
+
+// As attempts of ranks may be, until the next writer ships: a list has a
+// thousand names.
+TEST_F(LeftStoresTest, OneBehindThousandsOfOtherObjectsIsFound) {
+  const std::string uuid = Ship("a");
+  {
+    const auto store = Objects(Address());
+    for (int i = 0; i < 1001; ++i) {
+      const kv::Call call = kv::Call::Within(kLong);
+      const std::string name =
+          absl::StrFormat("%s/attempt/job/say/%06d", uuid, i);
+      ASSERT_TRUE(
+          kv::PutSettled(*store, name, "x", kv::NewWriteId(), call).ok());
+      ASSERT_TRUE(kv::PutSettled(*store, absl::StrFormat("0/%06d", i), "x",
+                                 kv::NewWriteId(), call)
+                      .ok());
+    }
+  }
+  LoseName();
+  const absl::Status begun = Store::Open(Disk("new"), Remote()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(begun)) << begun;
+  EXPECT_THAT(std::string(begun.message()), HasSubstr(uuid));
+  EXPECT_THAT(DisksOf("new"), IsEmpty());
 }
 
 TEST_F(LeftStoresTest, TheDirectoryThatShippedThereNamesItAgain) {
