@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 from collections.abc import Iterable, Sequence
 
 from ckptree._command import PROGRAM
@@ -46,12 +47,21 @@ class Report:
         return self._page
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the page to a file, for any browser.
+        """Writes the page to a file, for any browser. A file that is there is
+        replaced by the whole page, or stays as it is; a device or a pipe gets
+        the page.
 
         >>> report.save(tmp / "run.html")
         """
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(self._page)
+        from ckptree import beside  # As html below.
+
+        target = pathlib.Path(os.fsdecode(path))
+        page = self._page.encode()
+        if target.exists() and not target.is_file():
+            target.write_bytes(page)  # A folder is an error of its own.
+            return
+        with beside.whole_file(target, overwrite=True) as written:
+            written.write_bytes(page)
 
     def __repr__(self) -> str:
         return f"<Report of {self._name!r}>"

@@ -2,7 +2,11 @@
 """store.report(): the page, from Python. report_page_test looks at it in a
 browser."""
 
+import os
 import re
+import resource
+import stat
+import subprocess
 
 import ckptree
 import numpy as np
@@ -24,6 +28,41 @@ def test_it_is_a_page_and_a_file(store, tmp_path):
     report.save(tmp_path / "run.html")
     assert (tmp_path / "run.html").read_text() == report.page
     assert repr(report) == "<Report of 'run'>"
+
+
+def test_a_page_that_cannot_be_written_leaves_the_one_before(
+    store, tmp_path
+):
+    report, path = store.report(), tmp_path / "run.html"
+    path.write_text("before")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            report.save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert path.read_text() == "before"
+    assert sorted(os.listdir(tmp_path)) == ["run", "run.html"]
+    report.save(str(path))
+    assert path.read_text() == report.page
+
+
+def test_a_page_where_a_link_leads_and_to_a_pipe(store, tmp_path):
+    report = store.report()
+    (tmp_path / "link.html").symlink_to(tmp_path / "run.html")
+    report.save(tmp_path / "link.html")
+    assert (tmp_path / "link.html").is_symlink()
+    assert (tmp_path / "run.html").read_text() == report.page
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with (
+        open(tmp_path / "read", "wb") as read,
+        subprocess.Popen(["cat", pipe], stdout=read),
+    ):
+        report.save(pipe)
+    assert (tmp_path / "read").read_text() == report.page
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
 def test_a_notebook_shows_it_in_a_frame_of_its_own(store):

@@ -21,9 +21,9 @@ safetensors_torch = pytest.importorskip(
 )
 
 import torch.distributed.checkpoint as dcp
+from ckptree import beside
 from ckptree.adapters.torch_dtypes import DTYPES
 from ckptree.torch import (
-    _beside,
     _lending,
     export_checkpoint,
     import_checkpoint,
@@ -389,7 +389,7 @@ def test_an_overwrite_that_is_interrupted(
     store.save(1, {"w": torch.ones(2)}).result()
     store.save(2, {"w": torch.full((2,), 2.0)}).result()
     path = export_checkpoint(store, tmp_path / "m", step=1, format="dcp")
-    real = _beside._exchange if exchanges else os.rename
+    real = beside._exchange if exchanges else os.rename
     calls = []
 
     def interrupted(*args):
@@ -400,9 +400,9 @@ def test_an_overwrite_that_is_interrupted(
         return done
 
     if exchanges:
-        monkeypatch.setattr(_beside, "_exchange", interrupted)
+        monkeypatch.setattr(beside, "_exchange", interrupted)
     else:
-        monkeypatch.setattr(_beside, "_exchange", lambda *args: False)
+        monkeypatch.setattr(beside, "_exchange", lambda *args: False)
         monkeypatch.setattr(os, "rename", interrupted)
     with pytest.raises(KeyboardInterrupt):
         export_checkpoint(store, path, step=2, format="dcp", overwrite=True)

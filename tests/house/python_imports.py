@@ -25,8 +25,8 @@ FOLDER = "python/ckptree"
 # may import.
 ROOMS = {
     "ground": (
-        r"_engine|_command|advice|arguments|closing|errors|forking|garbage|hints|"
-        r"lending|logs|metadata|options|paths|progress",
+        r"_engine|_command|advice|arguments|beside|closing|errors|forking|garbage|"
+        r"hints|lending|logs|metadata|options|paths|progress",
         ""),
     "arrays": (r"arrays(\..*)?", "ground"),
     "adapters": (r"adapters(\..*)?", "ground arrays"),

@@ -8,6 +8,7 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Mapping
 
+from ckptree import beside
 from ckptree.arguments import (
     TEXT,
     Kind,
@@ -26,7 +27,6 @@ from ckptree.selector import SELECTOR
 from ckptree.step import Step
 from ckptree.store import Store
 from ckptree.torch import (
-    _beside,
     _dcp_files,
     _found,
     _safetensors_files,
@@ -116,7 +116,8 @@ def export_checkpoint(
         What files of safetensors say of themselves. None: what the file said
         that was imported, or {"format": "pt"}.
     overwrite : bool
-        Replaces such a file or folder.
+        Replaces such a file or folder; of a link, what it leads to. A device
+        or a pipe is a ValueError.
     progress : bool or callable, optional
         As in Store.restore().
 
@@ -164,7 +165,7 @@ def export_checkpoint(
             if chosen == _found.TORCH:
                 with (
                     _torch_files.writing(str(target)),
-                    _beside.whole_file(target, overwrite) as new,
+                    beside.whole_file(target, overwrite) as new,
                 ):
                     _torch_files.write(state, new, name=item)
                 return target
@@ -176,7 +177,7 @@ def export_checkpoint(
             may_go = _dcp_files.is_ours
             with (
                 _torch_files.writing(str(target)),
-                _beside.whole_folder(target, overwrite, may_go) as new,
+                beside.whole_folder(target, overwrite, may_go) as new,
             ):
                 _dcp_files.write(state, new, name=item)
             return target
@@ -189,11 +190,11 @@ def export_checkpoint(
             opened._engine, [tensor.info for tensor in tensors], meter
         )
         if is_file:
-            with _beside.whole_file(target, overwrite) as new:
+            with beside.whole_file(target, overwrite) as new:
                 _safetensors_files.write(reading, tensors, said, new)
             return target
         may_go = _safetensors_files.is_ours
-        with _beside.whole_folder(target, overwrite, may_go) as new:
+        with beside.whole_folder(target, overwrite, may_go) as new:
             _safetensors_files.write_sharded(
                 reading, tensors, said, of_index, new, max_shard_bytes
             )

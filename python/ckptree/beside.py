@@ -9,6 +9,7 @@ import ctypes
 import os
 import pathlib
 import shutil
+import stat
 import uuid
 from typing import Callable, Iterator
 
@@ -18,13 +19,16 @@ from ckptree.errors import AlreadyExistsError, InvalidArgumentError
 @contextlib.contextmanager
 def whole_file(path: pathlib.Path, overwrite: bool) -> Iterator[pathlib.Path]:
     """The file to write in the block. It has its name after the block; where
-    the block raises, it is gone. AlreadyExistsError: there is one already, also
-    where it came while the block ran."""
+    the block raises, it is gone. What a link leads to is replaced, and the
+    link stays. AlreadyExistsError: there is one already, also where it came
+    while the block ran. InvalidArgumentError: it is no file."""
     if path.is_dir():
         raise InvalidArgumentError(
             f"{path} is a folder: name a file in it, or another format"
         )
+    check_kind(path)
     _check_free(path, overwrite)
+    path = _led_to(path)
     folder = _beside(path)
     folder.mkdir()
     # torch.save() writes the name of the file into it.
@@ -33,6 +37,7 @@ def whole_file(path: pathlib.Path, overwrite: bool) -> Iterator[pathlib.Path]:
         yield written
         _sync(written)
         if overwrite:
+            check_kind(path)  # It may have come while the block ran.
             os.replace(written, path)
         else:
             _rename_new(written, path)
@@ -48,6 +53,9 @@ def whole_folder(
     """The folder to write to in the block, as whole_file(). An empty folder may
     be there. `may_go`: whether a file of that name in the old folder is one
     that `overwrite` may remove."""
+    check_kind(path)
+    if path.exists() and not path.is_dir():
+        raise InvalidArgumentError(f"{path} is a file: choose another name")
     has_any = path.is_dir() and any(path.iterdir())
     if has_any or not path.is_dir():
         _check_free(path, overwrite)
@@ -58,8 +66,7 @@ def whole_folder(
                 f"{path} holds {others[0]!r}, which is no file of such a "
                 "checkpoint: choose another folder"
             )
-    elif path.exists() and not path.is_dir():
-        raise InvalidArgumentError(f"{path} is a file: choose another name")
+    path = _led_to(path)
     written, old = _beside(path), _beside(path)
     written.mkdir()
     try:
@@ -79,9 +86,45 @@ def whole_folder(
         # However far it came: the old one goes when there is one in its place.
         if has_any and old.is_dir() and not os.path.lexists(path):
             os.rename(old, path)
-        shutil.rmtree(written, ignore_errors=True)
+        _remove(written)
         if os.path.lexists(path):
-            shutil.rmtree(old, ignore_errors=True)
+            _remove(old)
+
+
+def check_kind(path: pathlib.Path) -> None:
+    """InvalidArgumentError where there is something that is neither a file nor
+    a folder: a device or a pipe that is replaced is one no more, for
+    everybody."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise InvalidArgumentError(
+            f"{path} is neither a file nor a folder (a device, a pipe or a "
+            "socket): choose another name"
+        )
+
+
+def _led_to(path: pathlib.Path) -> pathlib.Path:
+    """Where the links of that name lead, also where nothing is there yet."""
+    if not path.is_symlink():
+        return path
+    found = pathlib.Path(os.path.realpath(path))
+    if not found.parent.is_dir():
+        raise FileNotFoundError(
+            f"{path} leads to {found}, and there is no folder {found.parent}"
+        )
+    return found
+
+
+def _remove(path: pathlib.Path) -> None:
+    """A folder, or what another program has put in its place."""
+    if path.is_symlink() or path.is_file():
+        with contextlib.suppress(OSError):
+            path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _exchange(written: pathlib.Path, path: pathlib.Path) -> bool:
