@@ -84,24 +84,31 @@ std::uint64_t Engine::FarBytes() {
   return bytes;
 }
 
-absl::StatusOr<std::optional<LocalNote>> Engine::ReadShipNote() const {
-  if (!address_.empty()) return std::nullopt;
-  CKPTREE_ASSIGN_OR_RETURN(LocalNote note,
-                           ReadLocalNote(kv_options_, directory_));
+namespace {
+
+// Nothing: it has shipped nothing, or what it was copied from did.
+absl::StatusOr<std::optional<LocalNote>> ShipNoteOf(
+    const std::string& directory, const kv::Options& options) {
+  CKPTREE_ASSIGN_OR_RETURN(LocalNote note, ReadLocalNote(options, directory));
   if (!note.from.empty() || note.ships.empty()) return std::nullopt;
   return std::optional<LocalNote>(std::move(note));
 }
 
+}  // namespace
+
+absl::StatusOr<std::optional<LocalNote>> Engine::ReadShipNote() const {
+  if (!address_.empty()) return std::nullopt;
+  return ShipNoteOf(directory_, kv_options_);
+}
+
 std::string Engine::ShippedFrom(const std::string& directory,
                                 const kv::Options& options) {
-  const absl::StatusOr<LocalNote> note = ReadLocalNote(options, directory);
-  if (!note.ok() || !note->from.empty() || note->ships.empty()) return "";
-  return note->ships.back().address;
+  const auto note = ShipNoteOf(directory, options);
+  return note.ok() && note->has_value() ? (*note)->ships.back().address : "";
 }
 
 std::string Engine::ShippedTo() const {
-  const absl::StatusOr<std::optional<LocalNote>> note = ReadShipNote();
-  return note.ok() && note->has_value() ? (*note)->ships.back().address : "";
+  return address_.empty() ? ShippedFrom(directory_, kv_options_) : "";
 }
 
 absl::Status Engine::ForgetFarThatAreHere() {

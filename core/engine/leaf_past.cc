@@ -10,6 +10,7 @@
 
 #include "absl/strings/escaping.h"
 #include "base/big_endian.h"
+#include "core/engine/step_reader.h"
 
 namespace ckptree::internal {
 namespace {
@@ -63,9 +64,7 @@ void Describe(const LeafDetail& detail, PastValue* value) {
   value->statistics = detail.statistics;
   value->cut = CutOf(detail.boxes, detail.rank_boxes,
                      [&detail](std::size_t i) -> std::span<const std::int64_t> {
-                       return detail.chunk_shapes.empty()
-                                  ? detail.chunk_shape
-                                  : detail.chunk_shapes[i];
+                       return ChunkShapeOf(detail, i);
                      });
 }
 

@@ -4,7 +4,6 @@
 
 #include "ckptree/step.h"
 
-#include <algorithm>
 #include <cstring>
 #include <map>
 #include <type_traits>
@@ -396,14 +395,7 @@ absl::Status Step::Expect(const std::vector<LeafInfo>& expected) const {
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> actual,
                            reader_->Leaves(""));
   std::map<std::string_view, const LeafInfo*> stored;
-  std::map<std::string, const LeafInfo*> of_path;  // Where there are ties.
-  const bool has_ties =
-      std::any_of(actual.begin(), actual.end(),
-                  [](const LeafInfo& leaf) { return leaf.tie_to.has_value(); });
-  for (const LeafInfo& leaf : actual) {
-    stored[leaf.name] = &leaf;
-    if (has_ties) of_path[leaf.path.Encode()] = &leaf;
-  }
+  for (const LeafInfo& leaf : actual) stored[leaf.name] = &leaf;
   const auto describe = [](const LeafInfo& leaf) {
     if (leaf.kind != EntryKind::kArray) return std::string(Name(leaf.kind));
     return absl::StrFormat("%s%s%s", leaf.packed ? "packed " : "",
@@ -417,14 +409,15 @@ absl::Status Step::Expect(const std::vector<LeafInfo>& expected) const {
       absl::StrAppendFormat(&differences, "\n  %s: missing in the step", name);
       continue;
     }
-    // Of a tie what a read of it gives is that of its leaf.
-    const LeafInfo* holder = it->second;
-    if (holder->tie_to.has_value() && !leaf.tie_to.has_value()) {
-      const auto at = of_path.find(holder->tie_to->Encode());
-      if (at != of_path.end()) holder = at->second;
+    const bool tie = it->second->tie_to.has_value();
+    // What a read of a tie gives is that of its leaf.
+    LeafInfo holder;
+    if (tie && !leaf.tie_to.has_value()) {
+      CKPTREE_ASSIGN_OR_RETURN(holder, Holder(*it->second));
     }
-    const LeafInfo& found = *holder;
-    if (!found.tie_to.has_value() &&
+    const LeafInfo& found = tie ? holder : *it->second;
+    const bool compared = !tie || !leaf.tie_to.has_value();
+    if (compared &&
         (found.kind != leaf.kind || found.dtype != leaf.dtype ||
          found.packed != leaf.packed || found.shape != leaf.shape)) {
       absl::StrAppendFormat(&differences, "\n  %s: saved as %s, expected %s",

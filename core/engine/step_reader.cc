@@ -150,6 +150,11 @@ LeafDetail DetailOf(const kv::Database& database,
   return detail;
 }
 
+const Shape& ChunkShapeOf(const LeafDetail& detail, std::size_t box) {
+  return detail.chunk_shapes.empty() ? detail.chunk_shape
+                                     : detail.chunk_shapes[box];
+}
+
 bool CutAlike(const LeafDetail& a, const LeafDetail& b) {
   return a.chunk_shape == b.chunk_shape && a.boxes == b.boxes &&
          a.chunk_shapes == b.chunk_shapes && a.rank_boxes == b.rank_boxes;

@@ -157,6 +157,9 @@ LeafInfo InfoOf(const schema::TreeEntry& entry);
 LeafDetail DetailOf(const kv::Database& database,
                     std::span<schema::LeafRecord> records);
 
+// Of the chunks of the box of that index.
+const Shape& ChunkShapeOf(const LeafDetail& detail, std::size_t box);
+
 // Whether equal values of the two would have equal digests.
 bool CutAlike(const LeafDetail& a, const LeafDetail& b);
 

@@ -5,8 +5,6 @@
 #include "ckptree/store.h"
 
 #include <memory>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -22,6 +20,7 @@
 #include "core/process/commit_status.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
+#include "core/process/run_elsewhere.h"
 #include "core/remote/remote_address.h"
 #include "core/version/step_removal.h"
 #include "kv/process_use.h"
@@ -51,20 +50,6 @@ Store& Store::operator=(Store&& other) noexcept {
   return *this;
 }
 
-namespace {
-
-// By the engine's destructor, in a thread of its own.
-void CloseElsewhere(std::shared_ptr<internal::Engine> engine) {
-  auto* const held = new std::shared_ptr<internal::Engine>(std::move(engine));
-  try {
-    std::thread([held] { delete held; }).detach();
-  } catch (const std::system_error&) {
-    // Leaked: it is closed when the program ends.
-  }
-}
-
-}  // namespace
-
 Store::~Store() {
   if (engine_ == nullptr) return;
   if (engine_->forked()) {
@@ -72,7 +57,8 @@ Store::~Store() {
     // neither be joined nor closed here. Leaked on purpose.
     new std::shared_ptr<Engine>(std::move(engine_));
   } else if (engine_->IsInCallback()) {
-    CloseElsewhere(std::move(engine_));
+    // By the engine's destructor; where it is leaked, when the program ends.
+    internal::RunElsewhere([engine = std::move(engine_)] {});
   }
 }
 

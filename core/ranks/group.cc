@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <memory>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -21,6 +19,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/step_builder.h"
 #include "core/engine/store_engine.h"
+#include "core/process/run_elsewhere.h"
 #include "core/ranks/coordinator.h"
 #include "core/ranks/member.h"
 #include "core/ranks/rank_peer.h"
@@ -358,15 +357,7 @@ RankGroup::~RankGroup() {
     return;
   }
   // It would wait for its caller.
-  auto* const held = new std::shared_ptr<Impl>(std::move(impl_));
-  try {
-    std::thread([held, close] {
-      close(*held);
-      delete held;
-    }).detach();
-  } catch (const std::system_error&) {
-    // Leaked: the store is closed when the program ends.
-  }
+  internal::RunElsewhere([impl = std::move(impl_), close] { close(impl); });
 }
 
 RankGroup::Impl& RankGroup::impl() const {

@@ -153,14 +153,11 @@ class Repairer {
           "%s is not as it was when the repair was planned", directory_));
     }
     if (report_.action == Action::kRebuild && IsMounted(directory_)) {
-      report_.hindrance = absl::StrFormat(
+      CKPTREE_RETURN_IF_ERROR(Hinder(absl::StrFormat(
           "a file system is mounted at %s, and a repair puts another folder in "
           "its place: recover the store into a new one (`ckptree recover`), or "
           "repair it where that file system is mounted above it",
-          directory_);
-      if (options_.execute) {
-        return absl::FailedPreconditionError(report_.hindrance);
-      }
+          directory_)));
     }
     // Step 4.
     if (report_.action == Action::kRebuild) {
@@ -423,15 +420,18 @@ class Repairer {
           directory_, kv::ShownAddress(address)));
       return absl::OkStatus();
     }
-    if (report_.hindrance.empty()) {
-      report_.hindrance = absl::StrFormat(
-          "%s ships to %s, which may have whole what is lost here: open it "
-          "with that remote (a damaged file below db/ that `verify` names is "
-          "fetched once it is removed), or fetch all into an empty directory. "
-          "Where nothing of it is there any more remove %s first",
-          directory_, kv::ShownAddress(address),
-          kv::Join(directory_, kv::kRemoteName));
-    }
+    return Hinder(absl::StrFormat(
+        "%s ships to %s, which may have whole what is lost here: open it with "
+        "that remote (a damaged file below db/ that `verify` names is fetched "
+        "once it is removed), or fetch all into an empty directory. Where "
+        "nothing of it is there any more remove %s first",
+        directory_, kv::ShownAddress(address),
+        kv::Join(directory_, kv::kRemoteName)));
+  }
+
+  // The report has the first one; whoever executes is told it.
+  absl::Status Hinder(std::string why) {
+    if (report_.hindrance.empty()) report_.hindrance = std::move(why);
     return options_.execute ? absl::FailedPreconditionError(report_.hindrance)
                             : absl::OkStatus();
   }

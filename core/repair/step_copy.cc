@@ -22,6 +22,7 @@
 #include "base/status_macros.h"
 #include "core/array/chunk_grid.h"
 #include "core/engine/step_builder.h"
+#include "core/engine/step_reader.h"
 #include "core/process/out_of_reach.h"
 #include "core/save/save.h"
 #include "core/version/step_health.h"
@@ -251,9 +252,7 @@ class StepCopier {
     std::uint64_t total = 0;
     for (std::size_t i = 0; i < boxes.size(); ++i) {
       const BoxSpec& box = boxes[i];
-      const Shape& chunk_shape = detail.chunk_shapes.empty()
-                                     ? detail.chunk_shape
-                                     : detail.chunk_shapes[i];
+      const Shape& chunk_shape = ChunkShapeOf(detail, i);
       const auto bytes = ArrayBytes(leaf.dtype, leaf.packed, box.shape);
       if (!bytes.has_value()) return absl::DataLossError("an impossible box");
       Tensor tensor;

@@ -360,7 +360,7 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
   {
     absl::MutexLock lock(&mu_);
     StepRecordPtr found = ResolveLater(selector);
-    if (found != nullptr) return found;
+    if (found != nullptr && IsMeant(selector, *found)) return found;
   }
   const Listed lock(this);
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t branch,
@@ -420,7 +420,7 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
   }
   const auto meant =
       [&selector](const StepRecordPtr& step) -> absl::StatusOr<StepRecordPtr> {
-    if (selector.version == 0 || step->version == selector.version) return step;
+    if (IsMeant(selector, *step)) return step;
     if (selector.kind == StepSelector::Kind::kStep && selector.back == 0) {
       return absl::FailedPreconditionError(
           absl::StrFormat("step %s was saved anew since",

@@ -100,21 +100,16 @@ StepRecordPtr Catalog::ResolveLater(const StepSelector& selector) const {
   const auto branch = BranchCalled(selector.branch);
   if (!branch.ok()) return nullptr;
   switch (selector.kind) {
-    case StepSelector::Kind::kStep: {
-      StepRecordPtr found = FindLater(*branch, selector.step).value_or(nullptr);
-      const bool meant =
-          found != nullptr &&
-          (selector.version == 0 || selector.version == found->version);
-      return meant ? found : nullptr;
-    }
+    case StepSelector::Kind::kStep:
+      return FindLater(*branch, selector.step).value_or(nullptr);
     case StepSelector::Kind::kLatest: {
-      if (selector.version != 0 || !MayTakeNewest(*branch).ok()) return nullptr;
+      if (!MayTakeNewest(*branch).ok()) return nullptr;
       auto newest = later_->steps.Newest(*branch, 1);
       return newest.ok() && !newest->empty() ? newest->front() : nullptr;
     }
     case StepSelector::Kind::kTag: {
       const auto tag = rows_.tags.find(selector.name);
-      if (tag == rows_.tags.end() || selector.version != 0) return nullptr;
+      if (tag == rows_.tags.end()) return nullptr;
       return FindLater(tag->second.branch, tag->second.step).value_or(nullptr);
     }
     default:

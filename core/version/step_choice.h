@@ -14,6 +14,13 @@
 
 namespace ckptree::internal {
 
+// Whether the step is the save that the selector names; see
+// StepSelector::version.
+inline bool IsMeant(const StepSelector& selector,
+                    const schema::StepRecord& step) {
+  return selector.version == 0 || selector.version == step.version;
+}
+
 // Of what a message says that it is not there: what is.
 std::string KnownSteps(const StepsByNumber& steps, std::string_view branch);
 

@@ -7,13 +7,16 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/core/waiting_tensor.h"
 #include "tests/ranks/fixture.h"
 
 namespace ckptree::testing {
@@ -75,6 +78,35 @@ TEST_F(RanksGroupTest, WhatOneGivesUpAllHearOf) {
     });
   }
   ExpectStore({2, 4}, kWorld);
+}
+
+// Closing waits for the thread that calls back.
+TEST_F(RanksGroupTest, OneThatGoesInACallbackIsClosedElsewhere) {
+  RankOptions options = Options(0, 1);
+  options.store.threads = 4;
+  std::optional<RankGroup> group(RankGroup::Open(path(), options).value());
+  absl::Notification set;
+  absl::Notification called;
+  const Bytes rows = RowsOf(0, 1);
+  StepBuilder builder = group->Begin(1);
+  PutAll(&builder, 0, 1, 1, rows);
+  builder.Put("late", WaitingFor(set));
+  SaveHandle save = std::move(builder).Submit();
+  save.OnCommitted([&](const absl::Status& status) {
+    EXPECT_OK(status);
+    EXPECT_THAT(group->Close(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                         HasSubstr("callback")));
+    group.reset();
+    called.Notify();
+  });
+  set.Notify();
+  called.WaitForNotification();
+  ASSERT_OK(save.WaitCommitted(kLong));
+  // It lets go of the folder.
+  options.store.lock_wait = kLong;
+  ASSERT_OK_AND_ASSIGN(RankGroup again, RankGroup::Open(path(), options));
+  EXPECT_EQ(again.store().OpenStep(1)->Value("w")->bytes, rows);
+  ASSERT_OK(again.Close());
 }
 
 TEST_F(RanksGroupTest, OnlyWhatChangedIsWritten) {

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "absl/status/status.h"
@@ -17,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "tests/core/fixture.h"
 #include "tests/remote/fixture.h"
+#include "tests/testutil/flip_byte.h"
 #include "tests/testutil/status_matchers.h"
 #include "tests/testutil/temp_dir.h"
 
@@ -41,20 +41,14 @@ class RepairShippedTest : public ::testing::Test {
     }
     ASSERT_OK(store.WaitReplicated(kLong));
     ASSERT_OK(store.Close());
-    // The largest file of array bytes has one flipped bit.
+    // The largest file of array bytes has a flipped bit.
     for (const auto& entry : fs::directory_iterator(Run() + "/db")) {
       if (entry.path().extension() == ".sst" &&
           (hurt_.empty() || fs::file_size(entry) > fs::file_size(hurt_))) {
         hurt_ = entry.path();
       }
     }
-    std::fstream file(hurt_, std::ios::in | std::ios::out | std::ios::binary);
-    const auto middle = static_cast<std::streamoff>(fs::file_size(hurt_) / 2);
-    file.seekg(middle);
-    const int byte = file.peek();
-    file.seekp(middle);
-    file.put(static_cast<char>(byte ^ 1));
-    ASSERT_TRUE(file.good());
+    FlipByte(hurt_, fs::file_size(hurt_) / 2);
   }
 
   std::string Run() { return dir_ / "run"; }
