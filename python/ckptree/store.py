@@ -295,9 +295,10 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
             dict with str keys, these name the items of the step; else it
             becomes the item "state". The same array of NumPy, or tensors that
             are the same memory, at two paths are saved once, and come back as
-            one array. Arrays of JAX cannot change, so they are not copied.
-            Of a dataclass its fields are saved: arrays in other attributes,
-            but those of functools.cached_property, are a TypeError.
+            one array. Arrays of JAX are not copied: what another library lent
+            to one must not change before handle.wait_staged(). Of a dataclass
+            its fields are saved: arrays in other attributes, but those of
+            functools.cached_property, are a TypeError.
         metrics : dict of str to float, optional
             At most 16 numbers, for "best:NAME:min" and "best:NAME:max"; of
             ints those that a float holds exactly.

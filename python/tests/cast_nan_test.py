@@ -54,6 +54,18 @@ def test_an_imaginary_part(store):
         assert found["b"] == 2
 
 
+def test_none_beside_it_is_no_change(store):
+    kept = np.array([NAN, 2 + 0j, -math.inf], "c16")
+    lost = np.array([complex(NAN, 1)], "c16")
+    store.save(1, {"a": kept, "b": lost}).result(timeout=60)
+    found = store.restore(1, {"a": np.zeros(3)}, partial="a", cast=True)["a"]
+    assert math.isnan(found[0]) and found[1:].tolist() == [2, -math.inf]
+    with pytest.raises(ckptree.MismatchError, match="b"):
+        store.restore(1, {"b": np.zeros(1)}, partial="b", cast=True)
+    with pytest.raises(ckptree.MismatchError, match="a"):
+        store.restore(1, {"a": np.zeros(3, "i8")}, partial="a", cast=True)
+
+
 SMALL = ["float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e4m3fn"]
 
 

@@ -211,6 +211,20 @@ def test_a_damaged_file(tmp_path):
         ours.import_checkpoint(file, tmp_path / "new")
 
 
+def test_what_lies_too_deep_is_refused(tmp_path):
+    file = tmp_path / "checkpoint_1"
+    data = msgpack.packb(1)
+    for _ in range(3000):
+        # A tuple of one value, as Flax writes it.
+        data = msgpack.packb(msgpack.ExtType(4, b"\x91" + data))
+    dicts = b"\x81\xa1a" * 900 + b"\x01"
+    for deep, said in ((data, "tuples lie .* deeper than 64"), (dicts, "deep")):
+        file.write_bytes(b"\x81\xa1a" + deep)
+        with pytest.raises(ValueError, match=f"checkpoint_1 is no.*{said}"):
+            ours.import_checkpoint(file, tmp_path / "new")
+        assert not (tmp_path / "new").exists()
+
+
 def test_files_that_are_no_checkpoints(tmp_path):
     path = tmp_path / "run"
     path.mkdir()

@@ -343,6 +343,34 @@ def test_what_msgpack_cannot_write(ocp):
             ocp.msgpack_utils.msgpack_restore(data)
 
 
+def test_msgpack_writes_what_it_reads():
+    import ckptree.orbax as ours
+
+    tools = ours.msgpack_utils
+    big = np.array([[1, 2], [3, -4]], ">f4")
+    tree = {"a": big, "b": big.astype(">i8")[0], "c": big.astype(">u2")[1, 0]}
+    found = tools.msgpack_restore(tools.msgpack_serialize(tree))
+    for name, value in tree.items():
+        np.testing.assert_array_equal(found[name], value)
+        assert found[name].dtype == value.dtype.newbyteorder("=")
+    for wrong in (
+        np.array(["a"]), np.array(["2026-01-01"], "M8[s]"), np.array([None]),
+        np.str_("a"), np.zeros(1, "i4,f4"), np.longdouble(1)):
+        with pytest.raises(ValueError, match="msgpack cannot write"):
+            tools.msgpack_serialize({"a": wrong})
+    deep: tuple = ()
+    for _ in range(63):
+        deep = (deep,)
+    assert tools.msgpack_restore(tools.msgpack_serialize(deep)) == deep
+    with pytest.raises(ValueError, match="deeper than 64"):
+        tools.msgpack_serialize((deep,))
+    dicts: dict = {}
+    for _ in range(5000):
+        dicts = {"a": dicts}
+    with pytest.raises(ValueError, match="deep"):
+        tools.msgpack_serialize(dicts)
+
+
 def test_the_layout_of_a_context(ocp):
     import importlib
 

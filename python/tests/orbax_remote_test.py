@@ -251,6 +251,32 @@ def test_what_goes_with_nothing_is_refused(tmp_path, address):
         )
 
 
+def test_a_run_that_was_removed_is_told_where_it_is(tmp_path, cache):
+    address = f"file://{tmp_path}/far"
+    taking = ocp.RemoteOptions(take_over=True)
+    with ocp.CheckpointManager(address, remote_options=HERE) as manager:
+        save(manager, 1)
+    shutil.rmtree(tmp_path / "far")
+    with pytest.raises(ckptree.StateError, match="in the cache .* remove it"):
+        ocp.CheckpointManager(address, remote_options=HERE)
+    # Where the objects were lost the run goes on, and says so.
+    with ocp.CheckpointManager(address, remote_options=taking) as manager:
+        assert manager.all_steps() == [1]
+    shutil.rmtree(tmp_path / "far")
+    with ckptree.Store(tmp_path / "other", remote=address) as other:
+        other.save(9, {"a": 1}).result(timeout=60)
+    for options in (HERE, taking):
+        with ocp.CheckpointManager(address, remote_options=options) as manager:
+            assert manager.all_steps() == [9]
+            with pytest.raises(ckptree.StateError, match="in the cache .* rem"):
+                save(manager, 10)
+    shutil.rmtree(cache)
+    with ocp.CheckpointManager(address, remote_options=HERE) as manager:
+        assert save(manager, 10)
+    with ckptree.open(address) as store:
+        assert [one.step for one in store.steps()] == [9, 10]
+
+
 def test_what_is_not_there_is_named(tmp_path):
     options = ocp.CheckpointManagerOptions(create=False)
     address = f"file://{tmp_path}/far"

@@ -327,6 +327,20 @@ def test_memory_that_is_not_dense(store):
         ckptree.torch.load(store, wide)
 
 
+def test_tensors_of_inference_are_read_in_place(store):
+    values = torch.arange(12.0).view(3, 4)
+    store.save(1, {"dense": values, "turned": values, "half": values})
+    with torch.inference_mode():
+        app = {
+            "dense": torch.zeros(3, 4), "turned": torch.zeros(4, 3).T,
+            "half": torch.zeros(3, 4, dtype=torch.float16).T.contiguous().T}
+    places = {name: tensor.data_ptr() for name, tensor in app.items()}
+    ckptree.torch.load(store, app, cast=True)
+    for name, tensor in app.items():
+        assert tensor.is_inference() and tensor.data_ptr() == places[name]
+        assert torch.equal(tensor.float(), values)
+
+
 def test_a_manager_asks_for_no_state_that_is_not_due(tmp_path):
     loader = Loader()
     with ckptree.CheckpointManager(
@@ -349,6 +363,9 @@ def test_a_manager_asks_for_no_state_that_is_not_due(tmp_path):
         assert manager.all_steps() == [0, 5]
 
 
+Pair = collections.namedtuple("Pair", "first second")
+
+
 def test_what_cannot_be_saved_is_named(store):
     half = collections.namedtuple("Half", "state_dict")(lambda: {})
     app = {"a": 1}
@@ -359,6 +376,10 @@ def test_what_cannot_be_saved_is_named(store):
         ({"half": [half]}, TypeError, "^half/0: .*no load_state_dict"),
         ({"net": Net}, TypeError, "^net: .*code"),
         (app, ValueError, "^again/0: the app contains itself"),
+        ({"o": collections.OrderedDict(net=Net())}, TypeError,
+         "^o: a collections.OrderedDict is data .* holds a .*Net"),
+        ({"o": Pair(1, [Net()])}, TypeError,
+         "^o: a .*Pair is data .* holds a .*Net"),
     ):
         with pytest.raises(kind, match=words):
             ckptree.torch.save(store, 1, bad)

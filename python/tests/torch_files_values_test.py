@@ -102,6 +102,35 @@ def test_types_and_sizes_come_in_and_go_out_as_they_are(store, tmp_path):
     assert found == state and type(found["size"]) is torch.Size
 
 
+def test_bytes_of_any_length_come_in_and_go_to_dcp(store, tmp_path):
+    state = {"none": b"", "some": b"\x00a", "in": [b"", {"w": torch.ones(1)}]}
+    torch.save(state, tmp_path / "m-1.pt")
+    dcp.save(state, checkpoint_id=tmp_path / "d-2", no_dist=True)
+    import_checkpoint(store, tmp_path / "m-1.pt")
+    import_checkpoint(store, tmp_path / "d-2")
+    for step in (1, 2):
+        assert store[step].torch() == state
+    path = export_checkpoint(store, tmp_path / "d", format="dcp")
+    import_checkpoint(store, path, step=3)
+    assert store[3].torch() == state
+    # PyTorch itself refuses b"" in a file of its own.
+    with pytest.raises(ValueError, match="in/.0.: .*length 0|none: .*length 0"):
+        export_checkpoint(store, tmp_path / "again.pt")
+    assert not (tmp_path / "again.pt").exists()
+
+
+def test_bytes_by_their_number_are_refused(store, tmp_path):
+    class Many:
+        def __reduce__(self):
+            return bytes, (1 << 40,)
+
+    torch.save({"a": Many(), "w": torch.ones(1)}, tmp_path / "m-1.pt")
+    with torch.serialization.safe_globals([bytes]):
+        with pytest.raises(ckptree.UnsupportedError, match="number of its"):
+            import_checkpoint(store, tmp_path / "m-1.pt")
+    assert len(store) == 0
+
+
 def test_empty_dicts_go_to_a_folder_of_dcp_and_come_back(store, tmp_path):
     state = {
         "k0": {}, "k1": True, "deep": {"x": {"y": {}}, "l": [{}, 1, [{}]]},

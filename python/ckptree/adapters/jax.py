@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
 import numpy as np
 
@@ -57,15 +57,15 @@ except ImportError:
         "device; without it, restore() gives arrays of NumPy"
     ) from None
 
-from ckptree.adapters import jax_alike, jax_device  # Both import JAX.
+from ckptree.adapters import jax_alike, jax_boxes, jax_device  # With JAX.
 from ckptree.adapters.jax_alike import PRNG_TAG, dtype_of, is_weak
+from ckptree.adapters.jax_boxes import Job, stays_on_host
 from ckptree.adapters.jax_buffers import Buffers
 
 if TYPE_CHECKING:
     from ckptree import _engine
     from ckptree.arrays.values import ReadRequest
 
-    Index = tuple[tuple[int, ...], tuple[int, ...]]  # start, shape
     _Boxes = list[
         tuple[tuple[int, ...] | None, np.ndarray[Any, Any] | Fetched]
     ]
@@ -190,7 +190,7 @@ def _boxes(value: Any, shape: tuple[int, ...]) -> tuple[_Boxes, bool]:
         data = jax_device.memory_of(shard.data)
         if data.shape == shape:
             return [(None, data)], True
-        start, _ = _box(shard.index, shape)
+        start, _ = jax_boxes.box(shard.index, shape)
         boxes.append((start, data))
     return boxes, False
 
@@ -248,15 +248,6 @@ def _is_key(dtype: Any) -> bool:
     )
 
 
-def _box(index: Any, shape: tuple[int, ...]) -> Index:
-    """What a shard holds: start and shape, for slices that may be open."""
-    bounds = [part.indices(dim)[:2] for part, dim in zip(index, shape)]
-    return (
-        tuple(start for start, _ in bounds),
-        tuple(stop - start for start, stop in bounds),
-    )
-
-
 # ---- Templates ----
 
 
@@ -295,15 +286,6 @@ def is_place(given: Any) -> bool:
 # ---- Restoring ----
 
 
-class _Job(NamedTuple):
-    """A box of an array, and the devices that want it."""
-
-    request: int
-    start: tuple[int, ...]
-    shape: tuple[int, ...]
-    devices: list[Any]  # Empty: the default one.
-
-
 def takes(info: _engine.LeafInfo) -> bool:
     return kind_of(info) == "array"
 
@@ -315,7 +297,7 @@ def load(
     read once, whatever number of devices want it."""
     changed: dict[int, str] = {}
     arrays: list[Any] = [None] * len(requests)
-    batch: list[_Job] = []
+    batch: list[Job] = []
     size = 0
     buffers = Buffers(_BYTES_AT_ONCE)
 
@@ -333,7 +315,7 @@ def load(
         jax_alike.load(step, requests, group, arrays)
     for i in others:
         request = requests[i]
-        jobs = _jobs(i, request.info, request.place)
+        jobs = jax_boxes.jobs(i, request.info, request.place)
         item = dtypes.to_numpy(request.info.dtype).itemsize
         sizes = [item * math.prod(job.shape) for job in jobs]
         if batch and size + sum(sizes) > _at_once(request, jobs):
@@ -358,19 +340,10 @@ def load(
     return arrays, changed
 
 
-def _at_once(request: Request, jobs: list[_Job]) -> int:
+def _at_once(request: Request, jobs: list[Job]) -> int:
     if dtype_of(request) != request.info.dtype_name:
         return _BYTES_AT_ONCE  # Copied to another type.
     return _BYTES_AT_ONCE_ON_CPU if stays_on_host(jobs) else _BYTES_AT_ONCE
-
-
-def stays_on_host(jobs: Sequence[_Job]) -> bool:
-    """Whether what is read becomes the memory of all devices."""
-    return all(
-        device.platform == "cpu" for job in jobs for device in job.devices
-    ) and (
-        all(job.devices for job in jobs) or jax.default_backend() == "cpu"
-    )
 
 
 def made(value: Any, expected: Expected, *, lossy: bool) -> Any:
@@ -412,53 +385,10 @@ def _check_dtypes(requests: Sequence[Request]) -> None:
             )
 
 
-def _jobs(i: int, info: _engine.LeafInfo, sharding: Any) -> list[_Job]:
-    shape = info.shape
-    whole = [_Job(i, (0,) * len(shape), shape, [])]
-    if sharding is None:
-        return whole
-    if info.tag.startswith(PRNG_TAG):
-        # What a key is made of is one more axis, which is not spread.
-        _devices(info.name, shape[:-1], sharding, key=True)
-        return whole
-    boxes: dict[Index, list[Any]] = {}
-    for device, index in _devices(info.name, shape, sharding).items():
-        boxes.setdefault(_box(index, shape), []).append(device)
-    return [
-        _Job(i, start, extent, devices)
-        for (start, extent), devices in boxes.items()
-    ]
-
-
-def _devices(
-    name: str, shape: tuple[int, ...], sharding: Any, *, key: bool = False
-) -> Any:
-    """What each device here has of an array. ValueError: the sharding does not
-    fit it."""
-    axes = 0
-    if isinstance(sharding, jax.sharding.NamedSharding):
-        axes = len(sharding.spec)
-    try:
-        if key and axes > len(shape):
-            raise IndexError  # As JAX would of an array, and does of keys late.
-        return sharding.addressable_devices_indices_map(shape)
-    except (ValueError, TypeError, IndexError) as error:
-        why = str(error)
-        if axes > len(shape):
-            why = (
-                f"the sharding has more axes ({axes}) than the leaf "
-                f"({len(shape)}): give it another, in a tree of shardings or "
-                "in `like`"
-            )
-        raise ValueError(
-            f"{name}: {sharding} does not fit shape {shape}: {why}"
-        ) from None
-
-
 def _run(
     step: _engine.Step,
     requests: Sequence[Request],
-    jobs: list[_Job],
+    jobs: list[Job],
     buffers: Buffers,
     on_devices: dict[int, list[Any]],
     changed: dict[int, str],
@@ -478,7 +408,7 @@ def _run(
         host = _converted(requests, job, host, changed)
         if not job.devices:
             unplaced.append((i, host))
-        placed += [(i, host, device) for device in job.devices]
+        placed += [(i, host, place) for place in job.places()]
     sent = jax.device_put([h for _, h, _ in placed], [d for _, _, d in placed])
     others = jax.device_put([host for _, host in unplaced])
     made = [(i, array) for (i, _, _), array in zip(placed, sent)]
@@ -490,7 +420,7 @@ def _run(
 
 
 def _hosts(
-    requests: Sequence[Request], jobs: list[_Job], buffers: Buffers
+    requests: Sequence[Request], jobs: list[Job], buffers: Buffers
 ) -> tuple[list[np.ndarray[Any, Any]], set[int]]:
     """Memory of the host for the boxes, and of which boxes it is used again:
     what stays on the host is to have its own."""
@@ -511,7 +441,7 @@ def _hosts(
 
 def _converted(
     requests: Sequence[Request],
-    job: _Job,
+    job: Job,
     host: np.ndarray[Any, Any],
     changed: dict[int, str],
 ) -> np.ndarray[Any, Any]:
@@ -530,7 +460,7 @@ def _converted(
 def _load_large(
     step: _engine.Step,
     requests: Sequence[Request],
-    job: _Job,
+    job: Job,
     buffers: Buffers,
     on_devices: dict[int, list[Any]],
     changed: dict[int, str],
@@ -552,6 +482,8 @@ def _load_large(
         sent = [jax.device_put(host, device) for device in devices]
         buffers.sent(sent)
         made = [_put_at(whole, part, start) for whole, part in zip(made, sent)]
+    if job.memory is not None:
+        made = jax.device_put(made, job.places())
     on_devices[job.request] += made
 
 

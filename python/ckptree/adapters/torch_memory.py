@@ -51,7 +51,8 @@ class Staging:
 
     def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
         """Begins to copy from a buffer, which stays as it is until then."""
-        target.copy_(source)
+        with torch.inference_mode(target.is_inference()):
+            target.copy_(source)
 
     def mark(self) -> Callable[[], object]:
         """What waits for all copies that have begun."""
@@ -68,7 +69,8 @@ class _OfCuda(Staging):
         )
 
     def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
-        target.copy_(source, non_blocking=True)
+        with torch.inference_mode(target.is_inference()):
+            target.copy_(source, non_blocking=True)
 
     def mark(self) -> Callable[[], object]:
         event = torch.cuda.Event()

@@ -195,9 +195,10 @@ def _equal(old: Array, new: Array) -> Array:
     they are; a float beside an int is one that both have."""
     if _kind(old.dtype.name) == "complex":
         imaginary = new.imag if _kind(new.dtype.name) == "complex" else 0
-        return np.asarray(
-            _equal(old.real, new.real) & (old.imag == imaginary)
-        )
+        real = _equal(old.real, new.real)
+        if _kind(new.dtype.name) == "float":
+            real |= np.isnan(old.real) & np.isnan(new)  # As is_same() has it.
+        return np.asarray(real & (old.imag == imaginary))
     if _kind(new.dtype.name) == "complex":
         return _equal(old, new.real)
     kinds = _kind(old.dtype.name), _kind(new.dtype.name)

@@ -30,6 +30,9 @@ _FIRST = frozenset(
 )
 
 ARRAY, COMPLEX, SCALAR, TUPLE = 1, 2, 3, 4
+# As deep as tuples may lie in each other: each is read by a call of C of its
+# own, and a thread's stack has room for some hundreds.
+MOST_TUPLES = 64
 CHUNKED = "__msgpack_chunked_array__"
 _ELSEWHERE = "//GDAPlaceholder:"
 
@@ -144,12 +147,25 @@ def decode(data: bytes) -> Any:
     """As read(), of bytes."""
     msgpack = msgpack_package()
     try:
-        tree = msgpack.unpackb(
-            data, ext_hook=_extension, raw=False, strict_map_key=False
-        )
+        return _joined(_unpacked(data, 0))
     except msgpack.UnpackException as error:
         raise ValueError(str(error) or type(error).__name__) from error
-    return _joined(tree)
+    except RecursionError:
+        raise ValueError(
+            "its dicts and lists lie in each other deeper than Python goes"
+        ) from None
+
+
+def _unpacked(data: bytes, tuples: int) -> Any:
+    """`tuples`: how many the data lies in."""
+    if tuples > MOST_TUPLES:
+        raise ValueError(f"tuples lie in each other deeper than {MOST_TUPLES}")
+    return msgpack_package().unpackb(
+        data,
+        ext_hook=lambda code, inner: _extension(code, inner, tuples),
+        raw=False,
+        strict_map_key=False,
+    )
 
 
 def msgpack_package() -> Any:
@@ -162,7 +178,7 @@ def msgpack_package() -> Any:
     return msgpack
 
 
-def _extension(code: int, data: bytes) -> Any:
+def _extension(code: int, data: bytes, tuples: int) -> Any:
     if code == ARRAY:
         return _array(data)
     if code == SCALAR:
@@ -171,10 +187,7 @@ def _extension(code: int, data: bytes) -> Any:
         real, imaginary = msgpack_package().unpackb(data)
         return complex(real, imaginary)
     if code == TUPLE:
-        values = msgpack_package().unpackb(
-            data, ext_hook=_extension, raw=False, strict_map_key=False
-        )
-        return tuple(values)
+        return tuple(_unpacked(data, tuples + 1))
     raise ValueError(f"a value of the unknown kind {code}")
 
 

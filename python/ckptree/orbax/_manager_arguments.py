@@ -175,8 +175,17 @@ def step_number(step: Any) -> int:
 
 
 def plain_metrics(metrics: Any) -> Any:
-    """For JSON: numbers of NumPy and JAX as Python's. TypeError."""
+    """For JSON: numbers of NumPy and JAX as Python's. TypeError; ValueError:
+    JSON has one name for two keys."""
     if isinstance(metrics, Mapping):
+        names: dict[str, Any] = {}
+        for key in metrics:
+            other = names.setdefault(str(key), key)
+            if other is not key:
+                raise ValueError(
+                    f"metrics: the keys {other!r} and {key!r} are both "
+                    f"{str(key)!r} in JSON: rename one"
+                )
         return {
             str(key): plain_metrics(value) for key, value in metrics.items()
         }

@@ -30,6 +30,8 @@ _LOCAL_KEEP = optional(either(POLICY, TEXT))
 
 # What an open says of a folder of which every commit is in the remote.
 _NOTHING_OF_ITS_OWN = "after this directory was shipped, all of it"
+# And where that has gone, or another store is there.
+_PARTED = ("nothing of it is there now", "give it an address of its own")
 _ADVICE_OF_A_MANAGER = (
     "For a manager of ckptree.orbax: pass "
     "remote_options=RemoteOptions(take_over=True)"
@@ -51,7 +53,10 @@ class RemoteOptions:
     # lies beside it, in a folder of that name and its place, as lm.1.
     local_directory: str | os.PathLike[str] | None = None
     # Write also where another machine wrote less than ten minutes ago and did
-    # not close the store: its saves fail from then on.
+    # not close the store: its saves fail from then on. And where nothing is at
+    # the address any more: what the folder of this machine has is shipped there
+    # again, so that a run goes on whose objects were lost. To begin anew at an
+    # address, remove that folder as well.
     take_over: bool = False
     # Which steps keep their arrays in that folder, by a policy of ckptree or
     # its text, as "latest(3)": those of all others leave it once they are at
@@ -110,7 +115,7 @@ class Remote:
         """What `open_it` returns. A folder of the cache that another machine
         has left behind, and that has nothing of its own, is fetched anew.
         `advice`: how this caller takes over."""
-        with advice_to_take_over(advice):
+        with advice_to_take_over(advice), self._naming_the_cache():
             try:
                 return open_it()
             except StateError as error:
@@ -125,6 +130,22 @@ class Remote:
                         raise
                 _remove_whole(self.directory)
                 return open_it()
+
+    @contextlib.contextmanager
+    def _naming_the_cache(self) -> Iterator[None]:
+        """Says what the folder is where nobody has given one, and the address
+        has another store, or no longer one."""
+        try:
+            yield
+        except StateError as error:
+            said = str(error)
+            if not self._own or not any(word in said for word in _PARTED):
+                raise
+            raise StateError(
+                f"{said}. That folder is in the cache of this machine, as no "
+                "local_directory was given: remove it where you need "
+                "nothing of it any more"
+            ) from None
 
 
 @contextlib.contextmanager

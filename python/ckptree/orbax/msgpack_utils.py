@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ckptree.arrays import dtypes
 from ckptree.orbax import _flax_files
 
 # Larger arrays go in parts.
@@ -22,9 +23,24 @@ def msgpack_serialize(pytree: Any, in_place: bool = False) -> bytes:
     >>> msgpack_restore(msgpack_serialize({"a": (1, 2.5), "b": ["x", None]}))
     {'a': (1, 2.5), 'b': ['x', None]}
     """
-    msgpack = _flax_files.msgpack_package()
-    packed = msgpack.packb(
-        _in_parts(pytree), default=_extension, strict_types=True
+    try:
+        return _packed(_in_parts(pytree), 0)
+    except RecursionError:
+        raise ValueError(
+            "dicts and lists lie in each other deeper than Python goes"
+        ) from None
+
+
+def _packed(tree: Any, tuples: int) -> bytes:
+    """`tuples`: how many it lies in."""
+    if tuples > _flax_files.MOST_TUPLES:
+        raise ValueError(
+            f"tuples lie in each other deeper than {_flax_files.MOST_TUPLES}"
+        )
+    packed = _flax_files.msgpack_package().packb(
+        tree,
+        default=lambda value: _extension(value, tuples),
+        strict_types=True,
     )
     return bytes(packed)
 
@@ -53,7 +69,7 @@ def _in_parts(tree: Any) -> Any:
     return tree
 
 
-def _extension(value: Any) -> Any:
+def _extension(value: Any, tuples: int) -> Any:
     msgpack = _flax_files.msgpack_package()
     if isinstance(value, np.generic):
         return msgpack.ExtType(_flax_files.SCALAR, _array(np.asarray(value)))
@@ -61,9 +77,7 @@ def _extension(value: Any) -> Any:
         data = msgpack.packb((value.real, value.imag))
         return msgpack.ExtType(_flax_files.COMPLEX, data)
     if isinstance(value, tuple):
-        data = msgpack.packb(
-            list(value), default=_extension, strict_types=True
-        )
+        data = _packed(list(value), tuples + 1)
         return msgpack.ExtType(_flax_files.TUPLE, data)
     if hasattr(value, "__array__") and hasattr(value, "dtype"):
         return msgpack.ExtType(_flax_files.ARRAY, _array(np.asarray(value)))
@@ -73,8 +87,13 @@ def _extension(value: Any) -> Any:
 
 
 def _array(array: np.ndarray[Any, Any]) -> bytes:
-    if array.dtype.hasobject or array.dtype.fields:
-        raise ValueError(f"msgpack cannot write arrays of {array.dtype}")
+    # The type is written by its name, which says nothing of the order of bytes.
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    try:
+        name = dtypes.NAMES[array.dtype]
+    except TypeError:
+        raise ValueError(
+            f"msgpack cannot write arrays of {array.dtype}"
+        ) from None
     msgpack = _flax_files.msgpack_package()
-    data = msgpack.packb((array.shape, array.dtype.name, array.tobytes("C")))
-    return bytes(data)
+    return bytes(msgpack.packb((array.shape, name, array.tobytes("C"))))

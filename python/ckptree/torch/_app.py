@@ -115,14 +115,21 @@ def _objects(value: Any, name: str, above: list[int]) -> Iterator[Object]:
     if found is not None:
         yield found
         return
-    if type(value) not in (dict, list, tuple):
+    if not isinstance(value, (dict, list, tuple)):
         return
     if id(value) in above:
         raise ValueError(f"{name}: the app contains itself here")
-    below = value.items() if type(value) is dict else enumerate(value)
+    below = value.items() if isinstance(value, dict) else enumerate(value)
     for key, child in list(below):
         inner = f"{name}/{key}" if name else str(key)
-        yield from _objects(child, inner, [*above, id(value)])
+        for one in _objects(child, inner, [*above, id(value)]):
+            if type(value) not in (dict, list, tuple):
+                raise TypeError(
+                    f"{name}: a {type_name(value)} is data to an app, and it "
+                    f"holds a {type_name(one.value)}, which has a "
+                    "state_dict(): give a dict, list or tuple in its place"
+                )
+            yield one
 
 
 def mapped(

@@ -350,7 +350,8 @@ class InPlace(Like):
         made.update(engine.load(step, in_place, self.convert)[0])
         for name, tensor in self.converted.items():
             if name in made:
-                tensor.copy_(made[name].detach())
+                with torch.inference_mode(tensor.is_inference()):
+                    tensor.copy_(made[name].detach())
                 made[name] = self.leaves[name].like
         for name in self.twins:
             made[name] = self.leaves[name].like

@@ -28,11 +28,12 @@ _OLD_AND_NEW = ("numpy.core.multiarray", "numpy._core.multiarray")
 
 def arrays_of_numpy() -> Any:
     """A block in which torch.load(weights_only=True) takes arrays and scalars
-    of NumPy as well: generators are saved as such."""
+    of NumPy as well: generators are saved as such; and b"", which a pickle
+    makes by a call. What is called with more _torch_records.check() refuses."""
     rebuild = np.zeros(1).__reduce__()[0]
     scalar = np.float64(0).__reduce__()[0]
     kinds = "bool i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16".split()
-    allowed: list[Any] = [np.ndarray, np.dtype]
+    allowed: list[Any] = [np.ndarray, np.dtype, bytes]
     allowed += [type(np.dtype(kind)) for kind in kinds]
     for module in _OLD_AND_NEW:
         allowed.append((rebuild, f"{module}._reconstruct"))
@@ -241,8 +242,11 @@ def write(state: Any, path: pathlib.Path, *, name: str) -> None:
     """A file that torch.load(weights_only=True) reads. InvalidArgumentError
     names what it would not read."""
     for place, value in _others(state, name):
+        what = f"a {type_name(value)}"
+        if type(value) is bytes:
+            what = "bytes of length 0"
         raise InvalidArgumentError(
-            f"{place}: a {type_name(value)} is nothing that "
+            f"{place}: {what} is nothing that "
             "torch.load(weights_only=True) reads: export another part of the "
             "step by item="
         )
@@ -274,6 +278,8 @@ def _others(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     if kind in (dict, list, tuple, torch.Size):
         for place, child in below(value, name):
             yield from _others(child, place)
+    elif kind is bytes and not value:
+        yield name, value  # A pickle makes it by a call; all others by none.
     elif kind not in _PLAIN and not _is_tensor(value):
         yield name, value
 

@@ -336,6 +336,9 @@ class _Pickle:
         elif name == "builtins.bytearray":
             if arguments not in ((), (_BYTES,)):
                 raise _refused(name, "the number of its bytes")
+        elif name == "builtins.bytes":
+            if arguments != ():
+                raise _refused(name, "the number of its bytes")
         elif name == "_codecs.encode":
             # As bytes are written. Others make bytes longer, again and again.
             if type(arguments[0]) is not str or arguments[1:] != ("latin1",):
