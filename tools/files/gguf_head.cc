@@ -70,6 +70,7 @@ constexpr GgmlType kGgmlTypes[] = {
 constexpr int kGgufSizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 constexpr std::uint32_t kGgufText = 8;
 constexpr std::uint32_t kGgufList = 9;
+constexpr int kMostGgufDepth = 16;
 
 // Reads on from where it is. Confined to one thread.
 class GgufCursor {
@@ -160,35 +161,51 @@ void AddQuoted(std::string_view text, std::string* list) {
   *list += '"';
 }
 
-// The value as a text, whole; a list as that of JSON.
+// Adds a list as that of JSON has it. `depth`: how many lists it lies in.
+absl::Status AddGgufList(GgufCursor* cursor, int depth, std::string* text) {
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t of,
+                           cursor->Number<std::uint32_t>());
+  if (of > 12 || (of == kGgufList && depth >= kMostGgufDepth)) {
+    return absl::InvalidArgumentError(
+        of > 12 ? absl::StrFormat("its metadata has a list of type %d", of)
+                : absl::StrFormat("its metadata has lists in each other deeper "
+                                  "than %d",
+                                  kMostGgufDepth));
+  }
+  // A list is at least its type and its count.
+  const auto size =
+      static_cast<std::uint64_t>(of == kGgufText   ? 8
+                                 : of == kGgufList ? 12
+                                                   : kGgufSizes[of]);
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t count, cursor->Count(size));
+  *text += "[";
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (i > 0) *text += ",";
+    if (of == kGgufList) {
+      CKPTREE_RETURN_IF_ERROR(AddGgufList(cursor, depth + 1, text));
+    } else if (of == kGgufText) {
+      CKPTREE_ASSIGN_OR_RETURN(const std::string_view element, cursor->Text());
+      AddQuoted(element, text);
+    } else {
+      CKPTREE_ASSIGN_OR_RETURN(const std::string_view bytes,
+                               cursor->Take(size));
+      *text += GgufNumber(of, bytes);
+    }
+  }
+  *text += "]";
+  return absl::OkStatus();
+}
+
+// The value as a text, whole.
 absl::StatusOr<std::string> GgufValue(GgufCursor* cursor, std::uint32_t type) {
   if (type == kGgufText) {
     CKPTREE_ASSIGN_OR_RETURN(const std::string_view text, cursor->Text());
     return std::string(text);
   }
   if (type == kGgufList) {
-    CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t of,
-                             cursor->Number<std::uint32_t>());
-    if (of > 12 || of == kGgufList) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("its metadata has a list of type %d", of));
-    }
-    const auto size =
-        static_cast<std::uint64_t>(of == kGgufText ? 8 : kGgufSizes[of]);
-    CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t count, cursor->Count(size));
-    std::string list = "[";
-    for (std::uint64_t i = 0; i < count; ++i) {
-      if (i > 0) list += ",";
-      if (of == kGgufText) {
-        CKPTREE_ASSIGN_OR_RETURN(const std::string_view text, cursor->Text());
-        AddQuoted(text, &list);
-      } else {
-        CKPTREE_ASSIGN_OR_RETURN(const std::string_view bytes,
-                                 cursor->Take(size));
-        list += GgufNumber(of, bytes);
-      }
-    }
-    return list + "]";
+    std::string list;
+    CKPTREE_RETURN_IF_ERROR(AddGgufList(cursor, 0, &list));
+    return list;
   }
   if (type > 12) {
     return absl::InvalidArgumentError(

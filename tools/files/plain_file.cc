@@ -22,6 +22,7 @@
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/files/head.h"
+#include "tools/files/json_look.h"
 #include "tools/output/failure.h"
 #include "tools/output/terminal.h"
 
@@ -33,6 +34,7 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kFirstBytes = 64 << 10;
 constexpr std::uint64_t kMostHeadBytes = 256 << 20;
 constexpr std::uint64_t kMostIndexBytes = 64 << 20;
+constexpr int kMostIndexDepth = 16;
 
 // An open descriptor. Movable.
 class Descriptor {
@@ -170,9 +172,19 @@ class PlainFile final : public ArrayFile {
       return absl::InvalidArgumentError(absl::StrFormat(
           "%s lacks arrays that the index says it has", Escape(path)));
     }
-    for (auto& entry : head.metadata) head_.metadata.push_back(entry);
+    for (auto& [key, value] : head.metadata) Say(path, key, std::move(value));
     files_.push_back(std::move(file));
     return absl::OkStatus();
+  }
+
+  // What the file at `path` says of all of them.
+  void Say(const std::string& path, const std::string& key, std::string value) {
+    const auto [said, added] = said_.try_emplace(key, Said{value, path, ""});
+    if (added) {
+      head_.metadata.emplace_back(key, std::move(value));
+    } else if (said->second.value != value && said->second.against.empty()) {
+      said->second.against = path;
+    }
   }
 
   // In the order of names, as a step has its leaves; each name once.
@@ -189,6 +201,18 @@ class PlainFile final : public ArrayFile {
       sorted.push_back(std::move(head_.arrays[index]));
     }
     head_.arrays = std::move(sorted);
+    std::erase_if(head_.metadata, [this](const auto& entry) {
+      return !said_.at(entry.first).against.empty();
+    });
+    for (const auto& [key, said] : said_) {
+      if (said.against.empty()) continue;
+      disputed_.emplace_back(
+          key,
+          absl::StrFormat("`%s` is not the same in %s and in %s",
+                          Escape(key.substr(0, 60)),
+                          Escape(fs::path(said.path).filename().string()),
+                          Escape(fs::path(said.against).filename().string())));
+    }
     const auto twice =
         std::adjacent_find(head_.arrays.begin(), head_.arrays.end(),
                            [](const FileArray& a, const FileArray& b) {
@@ -205,7 +229,14 @@ class PlainFile final : public ArrayFile {
     return files_[array.part].Read(array.offset + offset, destination);
   }
 
+  // The first value by that name, the file that has it, and the first one that
+  // has another.
+  struct Said {
+    std::string value, path, against;
+  };
+
   std::vector<Descriptor> files_;
+  std::map<std::string, Said> said_;
 };
 
 }  // namespace
@@ -228,15 +259,14 @@ absl::StatusOr<std::unique_ptr<ArrayFile>> OpenSafetensorsIndex(
   if (index.bytes() > kMostIndexBytes) return wrong("it is too large");
   CKPTREE_ASSIGN_OR_RETURN(const std::string text,
                            index.Beginning(index.bytes()));
-  bool deep = false;
-  const auto json = nlohmann::json::parse(
-      text,
-      [&deep](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-        deep = deep || depth > 4;
-        return depth <= 4;
-      },
-      false);
-  if (!json.is_object() || deep) return wrong("it is not JSON");
+  const JsonLook look = LookAtJson(text, kMostIndexDepth);
+  const auto json =
+      look.fits ? nlohmann::json::parse(text, nullptr, false) : nullptr;
+  if (!json.is_object()) return wrong("it is not JSON");
+  if (look.twice) {
+    return wrong(absl::StrFormat("it has `%s` twice",
+                                 Escape(look.twice->back().substr(0, 60))));
+  }
   const auto map = json.find("weight_map");
   if (map == json.end() || !map->is_object() || map->empty()) {
     return wrong("it has no weight_map");
@@ -252,6 +282,16 @@ absl::StatusOr<std::unique_ptr<ArrayFile>> OpenSafetensorsIndex(
     files[text_of].insert(name);
   }
   auto all = std::make_unique<PlainFile>(path, "safetensors");
+  if (const auto own = json.find("metadata");
+      own != json.end() && own->is_object()) {
+    for (const auto& [key, value] : own->items()) {
+      // Of the files, and not of what is in them.
+      if (key == "total_size" || key == "total_parameters") continue;
+      all->Say(path, key,
+               value.is_string() ? value.get<std::string>()
+                                 : value.dump(-1, ' ', true));
+    }
+  }
   for (const auto& [file, names] : files) {
     const std::string at = (fs::path(path).parent_path() / file).string();
     CKPTREE_RETURN_IF_ERROR(all->Add(at, names));

@@ -2,15 +2,16 @@
 
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
 #include "tools/files/head.h"
+#include "tools/files/json_look.h"
 #include "tools/output/safetensors.h"
 #include "tools/output/terminal.h"
 
@@ -30,57 +31,20 @@ std::optional<DType> SafetensorsDType(std::string_view name) {
   return std::nullopt;
 }
 
-// Looks at the JSON of a head before it is parsed: how deep it is, and whether
-// a name is in it twice. A callback of parse() could say that, too, but takes
-// time by the square of the number of arrays.
-class HeadCheck final : public nlohmann::json_sax<nlohmann::json> {
- public:
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return Enter(); }
-  bool end_object() override { return Leave(); }
-  bool start_array(std::size_t) override { return Enter(); }
-  bool end_array() override { return Leave(); }
-  bool key(string_t& name) override {
-    // Of two of a name JSON would keep the last.
-    if (depth_ == 1) {
-      if (!names_.insert(name).second) twice_ = name;
-      in_metadata_ = name == kMetadata;
-    } else if (depth_ == 2 && in_metadata_) {
-      if (!keys_.insert(name).second) key_twice_ = name;
-    }
-    return true;
-  }
-  bool parse_error(std::size_t, const std::string&,
-                   const nlohmann::json::exception&) override {
-    return false;
-  }
-
-  const std::optional<std::string>& twice() const { return twice_; }
-  // Of the metadata.
-  const std::optional<std::string>& key_twice() const { return key_twice_; }
-
- private:
-  bool Enter() { return ++depth_ <= kMostJsonDepth; }
-  bool Leave() {
-    --depth_;
-    return true;
-  }
-
-  int depth_ = 0;
-  bool in_metadata_ = false;
-  std::set<std::string> names_, keys_;
-  std::optional<std::string> twice_, key_twice_;
-};
-
 absl::Status Wrong(std::string_view name, std::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrFormat("its array `%s` %s", Escape(name), what));
+}
+
+// Which name is there twice.
+absl::Status SaidTwice(const std::vector<std::string>& names) {
+  const std::string last = Escape(names.back().substr(0, 60));
+  if (names.size() == 1) return Wrong(names[0].substr(0, 60), "is there twice");
+  const std::string what = absl::StrFormat("has `%s` twice", last);
+  if (names.front() == kMetadata) {
+    return absl::InvalidArgumentError("its metadata " + what);
+  }
+  return Wrong(names[0].substr(0, 60), what);
 }
 
 absl::StatusOr<FileArray> SafetensorsArray(const std::string& name,
@@ -142,22 +106,15 @@ absl::StatusOr<FileHead> ParseSafetensors(std::string_view bytes,
   }
   if (bytes.size() - 8 < length) return absl::OutOfRangeError("more");
   const std::string_view text = bytes.substr(8, length);
-  HeadCheck check;
-  const bool right = nlohmann::json::sax_parse(text, &check);
-  const auto json = right ? nlohmann::json::parse(text, nullptr,
-                                                  /*allow_exceptions=*/false)
-                          : nlohmann::json();
+  const JsonLook look = LookAtJson(text, kMostJsonDepth);
+  const auto json = look.fits
+                        ? nlohmann::json::parse(text, nullptr,
+                                                /*allow_exceptions=*/false)
+                        : nlohmann::json();
   if (!json.is_object()) {
     return absl::InvalidArgumentError("its head is not the JSON of the format");
   }
-  if (check.twice()) {
-    return Wrong(check.twice()->substr(0, 60), "is there twice");
-  }
-  if (check.key_twice()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("its metadata has `%s` twice",
-                        Escape(check.key_twice()->substr(0, 60))));
-  }
+  if (look.twice) return SaidTwice(*look.twice);
   FileHead head;
   const std::uint64_t data_bytes = file_bytes - 8 - length;
   for (const auto& [name, entry] : json.items()) {

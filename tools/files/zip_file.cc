@@ -155,7 +155,7 @@ class NpzFile final : public ArrayFile {
   absl::Status CheckOnce(std::uint64_t index) const {
     if (checked_.contains(index)) return absl::OkStatus();
     const Entry entry(zip_fopen_index(archive_, index, 0));
-    if (entry == nullptr) return Damaged(zip_strerror(archive_));
+    if (entry == nullptr) return Unopened(index);
     std::vector<std::byte> buffer(kCheckedBytes);
     while (true) {
       if (Interrupted()) return absl::CancelledError("interrupted");
@@ -168,10 +168,32 @@ class NpzFile final : public ArrayFile {
     return absl::OkStatus();
   }
 
+  // Why an entry cannot be opened.
+  absl::Status Unopened(std::uint64_t index) const {
+    const int why = zip_error_code_zip(zip_get_error(archive_));
+    const char* name = zip_get_name(archive_, index, 0);
+    const std::string entry = Escape(name == nullptr ? "" : name);
+    if (why == ZIP_ER_ENCRNOTSUPP || why == ZIP_ER_NOPASSWD) {
+      return WithHint(
+          absl::FailedPreconditionError(
+              absl::StrFormat("%s: `%s` is encrypted", Escape(path()), entry)),
+          "unpack it with its password, and import the folder of .npy files");
+    }
+    if (why == ZIP_ER_COMPNOTSUPP) {
+      return WithHint(
+          absl::FailedPreconditionError(absl::StrFormat(
+              "%s: `%s` is packed by another method than NumPy's, which is not "
+              "known here",
+              Escape(path()), entry)),
+          "load it by numpy.load(), and save it by numpy.savez_compressed()");
+    }
+    return Damaged(zip_strerror(archive_));
+  }
+
   absl::Status ReadEntry(std::uint64_t index, std::uint64_t offset,
                          std::span<std::byte> destination) const {
     const Entry entry(zip_fopen_index(archive_, index, 0));
-    if (entry == nullptr) return Damaged(zip_strerror(archive_));
+    if (entry == nullptr) return Unopened(index);
     if (offset > 0 && zip_fseek(entry.get(), static_cast<zip_int64_t>(offset),
                                 SEEK_SET) != 0) {
       return Damaged(zip_file_strerror(entry.get()));

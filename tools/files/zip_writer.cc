@@ -107,16 +107,16 @@ absl::Status Sync(const std::string& path) {
 
 }  // namespace
 
-absl::Status WriteNpz(const std::string& path,
+absl::Status WriteNpz(const std::string& path, const std::string& said,
                       const std::vector<NpzEntry>& entries,
                       const std::function<bool()>& cancelled) {
   // libzip writes beside this name, and gives it the name when all is there.
   const std::string temporary = absl::StrFormat("%s.%d.tmp", path, getpid());
-  const auto failure = [&path](zip_error_t* error) {
+  const auto failure = [&said](zip_error_t* error) {
     if (zip_error_system_type(error) == ZIP_ET_SYS) {
-      return FileError(zip_error_code_system(error), Escape(path));
+      return FileError(zip_error_code_system(error), Escape(said));
     }
-    return absl::UnknownError(absl::StrFormat("writing %s: %s", Escape(path),
+    return absl::UnknownError(absl::StrFormat("writing %s: %s", Escape(said),
                                               zip_error_strerror(error)));
   };
   int code = 0;
@@ -163,7 +163,7 @@ absl::Status WriteNpz(const std::string& path,
   }
   if (absl::Status status = Sync(temporary); !status.ok()) return status;
   if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    return FileError(errno, Escape(path));
+    return FileError(errno, Escape(said));
   }
   const std::string folder = std::filesystem::path(path).parent_path().string();
   return Sync(folder.empty() ? "." : folder);

@@ -25,8 +25,8 @@ struct NpzEntry {
 };
 
 // Writes `path`, whole or not at all, replacing what is there. kCancelled where
-// `cancelled` said so.
-absl::Status WriteNpz(const std::string& path,
+// `cancelled` said so. `said`: what messages call it.
+absl::Status WriteNpz(const std::string& path, const std::string& said,
                       const std::vector<NpzEntry>& entries,
                       const std::function<bool()>& cancelled);
 

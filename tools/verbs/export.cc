@@ -306,6 +306,16 @@ absl::StatusOr<int> RunExport(Session& session) {
   if (file) {
     CKPTREE_RETURN_IF_ERROR(AddArraysOf(*file, &plan.arrays));
     metadata = file->file->metadata();
+    for (const auto& [key, why] : file->file->disputed()) {
+      if (!HoldsMetadata(format)) break;
+      if (!session.arguments().Has("skip")) {
+        return WithHint(absl::FailedPreconditionError(
+                            absl::StrFormat("%s: its metadata differs: %s",
+                                            Escape(file->file->path()), why)),
+                        "--skip leaves it out");
+      }
+      plan.skipped.push_back(why);
+    }
     from = Escape(file->file->path());
   } else {
     CKPTREE_ASSIGN_OR_RETURN(const Address address,

@@ -53,12 +53,14 @@ absl::Status WriteAll(const ExportArray& array, ByteSink* sink,
   });
 }
 
+// `said`: what messages call it.
 absl::Status WriteSafetensors(
-    const std::string& path, const std::vector<ExportArray>& arrays,
+    const std::string& path, const std::string& said,
+    const std::vector<ExportArray>& arrays,
     const std::vector<std::pair<std::string, std::string>>& metadata,
     const OnBytes& on_bytes, Others others) {
   CKPTREE_ASSIGN_OR_RETURN(NewFile created, NewFile::Create(path));
-  ByteSink sink(created.descriptor(), path);
+  ByteSink sink(created.descriptor(), said);
   std::vector<SafetensorsEntry> entries;
   for (const ExportArray& array : arrays) {
     entries.push_back(
@@ -109,7 +111,7 @@ absl::Status WriteNpzOf(const std::string& path,
   }
   // It writes beside the name that it is given, under one of its own.
   CKPTREE_ASSIGN_OR_RETURN(NewFolder folder, NewFolder::Create(path));
-  CKPTREE_RETURN_IF_ERROR(WriteNpz(folder / kMade, entries, Interrupted));
+  CKPTREE_RETURN_IF_ERROR(WriteNpz(folder / kMade, path, entries, Interrupted));
   return folder.Commit(kMade, others);
 }
 
@@ -145,8 +147,8 @@ absl::Status WriteFolder(
                     {"bytes", array.bytes}});
   }
   if (!npy) {
-    Json said = Json::object();
-    for (const auto& [name, value] : metadata) said[name] = value;
+    Json::object_t said;  // Each name is there once.
+    for (const auto& [name, value] : metadata) said.emplace_back(name, value);
     const Json index = {{"schema", "ckptree.raw/1"},
                         {"byte_order", "little"},
                         {"metadata", std::move(said)},
@@ -164,7 +166,7 @@ absl::Status WriteByPython(ExportFormat format, const std::string& path,
   CKPTREE_ASSIGN_OR_RETURN(NewFolder folder, NewFolder::Create(path));
   const std::string given = folder / "arrays.safetensors";
   CKPTREE_RETURN_IF_ERROR(
-      WriteSafetensors(given, arrays, {}, on_bytes, Others::kReplace));
+      WriteSafetensors(given, path, arrays, {}, on_bytes, Others::kReplace));
   std::vector<std::string> words = {"write", fs::absolute(given).string(),
                                     fs::absolute(folder / kMade).string()};
   const bool orbax = format == ExportFormat::kOrbax;
@@ -224,6 +226,10 @@ bool MakesFolder(ExportFormat format) {
          format == ExportFormat::kDcp || format == ExportFormat::kOrbax;
 }
 
+bool HoldsMetadata(ExportFormat format) {
+  return format == ExportFormat::kSafetensors || format == ExportFormat::kRaw;
+}
+
 bool IsAsSafetensors(ExportFormat format) {
   return format == ExportFormat::kSafetensors ||
          format == ExportFormat::kTorch || format == ExportFormat::kDcp ||
@@ -231,7 +237,7 @@ bool IsAsSafetensors(ExportFormat format) {
 }
 
 bool CanBeNamed(ExportFormat format, const std::string& name) {
-  if (name.empty() || name.size() > 240) return false;
+  if (name.empty()) return false;
   if (!IsAsSafetensors(format) &&
       std::any_of(name.begin(), name.end(), [](char c) {
         return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
@@ -244,10 +250,12 @@ bool CanBeNamed(ExportFormat format, const std::string& name) {
     case ExportFormat::kDcp:
       return name != "__metadata__";
     case ExportFormat::kOrbax:
-      return name != "__metadata__" && !name.starts_with('.') &&
-             !name.ends_with('.') && name.find("..") == std::string::npos;
+      return name.size() <= 240 && name != "__metadata__" &&
+             !name.starts_with('.') && !name.ends_with('.') &&
+             name.find("..") == std::string::npos;
     case ExportFormat::kNpz:
-      return StaysInside(name);
+      // An archive has 16 bits for it, with ".npy".
+      return name.size() <= 0xffff - 4 && StaysInside(name);
     case ExportFormat::kNpy:
     case ExportFormat::kRaw:
       // Behind it stand the ending and, until it is whole, that of NewFile.
@@ -264,7 +272,7 @@ absl::Status WriteExport(
     const OnBytes& on_bytes, Others others) {
   switch (format) {
     case ExportFormat::kSafetensors:
-      return WriteSafetensors(path, arrays, metadata, on_bytes, others);
+      return WriteSafetensors(path, path, arrays, metadata, on_bytes, others);
     case ExportFormat::kNpz:
       return WriteNpzOf(path, arrays, on_bytes, others);
     case ExportFormat::kNpy:

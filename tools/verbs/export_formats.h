@@ -38,6 +38,9 @@ absl::StatusOr<ExportFormat> ExportFormatOf(const std::string& path,
 // True where what is made is a folder.
 bool MakesFolder(ExportFormat format);
 
+// True where the metadata of a file, or which step it was, is written, too.
+bool HoldsMetadata(ExportFormat format);
+
 // True where the format has what a file of safetensors can hold, and no more.
 bool IsAsSafetensors(ExportFormat format);
 

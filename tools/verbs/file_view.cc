@@ -263,7 +263,8 @@ absl::StatusOr<int> ShowFile(Session& session, const FileWord& word) {
     document["elements"] = elements;
     document["bytes"] = bytes;
     document["dtypes"] = types;
-    document["metadata"] = Json::object();
+    // Each name is there once, and finding one takes as long as there are.
+    Json::object_t metadata;
     lines.emplace_back("arrays", absl::StrFormat("%d", arrays.size()));
     lines.emplace_back("elements", absl::StrFormat("%d", elements));
     lines.emplace_back("size", SizeText(bytes, exact));
@@ -271,11 +272,15 @@ absl::StatusOr<int> ShowFile(Session& session, const FileWord& word) {
       lines.emplace_back("of type " + type, absl::StrFormat("%d", count));
     }
     for (const auto& [key, value] : word.file->metadata()) {
-      document["metadata"][key] = value;
+      metadata.emplace_back(key, value);
       // The list of tokens of a GGUF file has hundreds of thousands.
       lines.emplace_back(key, value.size() <= kMostShownBytes
                                   ? value
                                   : value.substr(0, kMostShownBytes) + "...");
+    }
+    document["metadata"] = std::move(metadata);
+    for (const auto& [key, why] : word.file->disputed()) {
+      session.Note("left out of the metadata: " + why);
     }
   }
   if (session.arguments().Has("json") ||

@@ -40,6 +40,13 @@ struct Checkpoint {
   std::string path;
 };
 
+// As "model-00001-of-00002.safetensors" is, beside its index.
+bool IsOneOfSeveral(const std::string& path) {
+  const std::string name = std::filesystem::path(path).filename();
+  return name.ends_with(".safetensors") &&
+         name.find("-of-") != std::string::npos;
+}
+
 absl::StatusOr<std::vector<Checkpoint>> FindCheckpoints(
     const std::vector<std::string>& words,
     const std::optional<std::int64_t>& step) {
@@ -57,7 +64,7 @@ absl::StatusOr<std::vector<Checkpoint>> FindCheckpoints(
       CKPTREE_RETURN_IF_ERROR(OpenArrayFile(word).status());
     }
     const std::optional<std::int64_t> number = step ? step : NumberOf(word);
-    if (!number && word.find("-of-") != word.npos) {
+    if (!number && IsOneOfSeveral(word)) {
       return WithHint(
           absl::InvalidArgumentError(absl::StrFormat(
               "%s is one file of several, by its name", Escape(word))),

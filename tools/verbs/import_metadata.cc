@@ -22,7 +22,7 @@ namespace {
 
 constexpr auto kMost = std::size_t{schema::kMaxCustomMetadataBytes};
 
-std::string JsonOf(const ArrayFile& file, const Json& said) {
+std::string JsonOf(const ArrayFile& file, const Json::object_t& said) {
   return JsonText(
       {{"imported",
         {{"format", file.format()},
@@ -32,10 +32,10 @@ std::string JsonOf(const ArrayFile& file, const Json& said) {
 }
 
 // The name of the longest of them.
-std::string Longest(const Json& said) {
+std::string Longest(const Json::object_t& said) {
   std::string name;
   std::size_t most = 0;
-  for (const auto& [key, value] : said.items()) {
+  for (const auto& [key, value] : said) {
     const std::size_t bytes =
         key.size() + value.get_ref<const Json::string_t&>().size();
     if (bytes >= most) name = key, most = bytes;
@@ -53,10 +53,15 @@ absl::Status Refused(const ArrayFile& file, const std::string& why) {
 
 absl::StatusOr<ImportedMetadata> MetadataOf(const ArrayFile& file, bool skip) {
   ImportedMetadata made;
-  Json said = Json::object();
+  for (const auto& [key, why] : file.disputed()) {
+    if (!skip) return Refused(file, "differs: " + why);
+    made.left_out.push_back(why);
+  }
+  // A file has each name once, and finding one takes as long as there are.
+  Json::object_t said;
   for (const auto& [key, value] : file.metadata()) {
     if (schema::IsUtf8(key) && schema::IsUtf8(value)) {
-      said[key] = value;
+      said.emplace_back(key, value);
       continue;
     }
     const std::string why =

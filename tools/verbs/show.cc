@@ -72,10 +72,17 @@ std::string ListText(const Shape& shape) {
   return text + "]";
 }
 
+constexpr std::size_t kSortedBytes = 64 << 10;
+
 // Custom metadata is JSON text; what is not stays text.
 Json ParseCustom(const std::string& text) {
   if (text.empty()) return nullptr;
-  Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  // Names that stand in the order of the text are found one by one: of very
+  // many that takes minutes, so such come sorted.
+  Json value = text.size() < kSortedBytes
+                   ? Json::parse(text, nullptr, /*allow_exceptions=*/false)
+                   : Json(nlohmann::json::parse(text, nullptr,
+                                                /*allow_exceptions=*/false));
   if (value.is_discarded()) return text;
   return value;
 }
