@@ -217,6 +217,7 @@ TEST_F(CommandTest, RangesAreCountedFromTheEnd) {
       Ask({"log", "-2", "--columns", "step", "-o", "tsv", "--no-header"}).out,
       "500\n400\n");
   EXPECT_THAT(Ask({"log", "-x..-1"}).err, HasSubstr("unknown flag"));
+  EXPECT_THAT(Ask({"log", "-q2.."}).err, HasSubstr("unknown flag"));
   EXPECT_EQ(Ask({"log", "-0..-1"}).code, 2);
   EXPECT_EQ(Ask({"log", "-9..-1"}).code, 3);
   EXPECT_THAT(Ask({"show", "-2..-1"}).err, HasSubstr("a range of steps"));

@@ -66,6 +66,7 @@ absl::StatusOr<Arguments> Arguments::Parse(std::span<const FlagSpec> flags,
     if (!flag.value.empty()) option->expected(1)->delimiter('\0');
     options.emplace_back(&flag, option);
   }
+  const std::vector<std::string> given = words;
   std::reverse(words.begin(), words.end());
   try {
     app.parse(std::move(words));
@@ -82,7 +83,9 @@ absl::StatusOr<Arguments> Arguments::Parse(std::span<const FlagSpec> flags,
     if (!all_words && rest == "--") {
       all_words = true;
     } else if (!all_words && rest.size() > 1 && rest[0] == '-' &&
-               !IsRangeFromEnd(rest)) {
+               // Of `-j5..` CLI11 leaves `-5..`, which nobody gave.
+               (!IsRangeFromEnd(rest) ||
+                std::find(given.begin(), given.end(), rest) == given.end())) {
       return UnknownFlag(rest, flags);
     } else {
       positional.push_back(rest);
@@ -98,17 +101,17 @@ absl::StatusOr<Arguments> Arguments::Parse(std::span<const FlagSpec> flags,
       } else {
         values[0] = option->as<std::string>();
       }
-    } else if (const std::string given = option->results().back();
-               given != "true") {
+    } else if (const std::string value = option->results().back();
+               value != "true") {
       return absl::InvalidArgumentError(absl::StrFormat(
           "`--%s=%s`: this flag takes no value; whoever means no leaves it out",
-          flag->name, Escape(given)));
+          flag->name, Escape(value)));
     }
-    const std::string& value = values.back();
-    if (!flag->choices.empty() && !IsChoice(flag->choices, value)) {
+    const std::string& last = values.back();
+    if (!flag->choices.empty() && !IsChoice(flag->choices, last)) {
       return absl::InvalidArgumentError(
           absl::StrFormat("`--%s %s`: choose one of %s", flag->name,
-                          Escape(value), flag->choices));
+                          Escape(last), flag->choices));
     }
     arguments.flags_[std::string(flag->name)] = std::move(values);
   }
