@@ -210,18 +210,60 @@ absl::Status CatalogCommits::Fork(const StepSelector& step,
   return AddBranch(std::move(branch), std::move(request));
 }
 
-absl::Status CatalogCommits::AdoptBranch(schema::BranchRecord branch) {
+absl::Status CatalogCommits::AdoptBranch(schema::BranchRecord branch,
+                                         bool orphan) {
   CKPTREE_RETURN_IF_ERROR(CheckWritable());
   absl::MutexLock commit_lock(&mu_);
+  if (orphan) branch.origin_branch = NextBranch();
   return AddBranch(std::move(branch), {});
 }
 
-absl::Status CatalogCommits::AddBranch(schema::BranchRecord branch,
-                                       kv::CommitRequest request) {
+absl::Status CatalogCommits::ReplaceBranch(schema::BranchRecord branch,
+                                           bool orphan) {
+  CKPTREE_RETURN_IF_ERROR(CheckWritable());
+  absl::MutexLock commit_lock(&mu_);
+  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                           catalog_.FindBranch(branch.name));
+  if (orphan) branch.origin_branch = NextBranch();
+  const bool has_steps = !catalog_.Steps(number).empty();
+  absl::Status replaced;
+  // The collector changes the row of a branch of which it frees the tip.
+  for (int i = 0; i < kMostTries; ++i) {
+    CKPTREE_ASSIGN_OR_RETURN(kv::Precondition row,
+                             Unchanged(database_, schema::BranchKey(number)));
+    CKPTREE_ASSIGN_OR_RETURN(
+        const schema::BranchRecord before,
+        schema::DecodeBranchRecord(row.expected.value_or("")));
+    if (has_steps) branch.tip = before.tip;
+    kv::CommitRequest request;
+    request.kind = kv::CommitKind::kBranch;
+    request.batch.Put(Space::kRecords, row.key,
+                      schema::EncodeBranchRecord(branch));
+    request.preconditions.push_back(std::move(row));
+    // As AddBranch() says.
+    if (!has_steps) keeper_.Forked(number, branch.tip);
+    replaced = Commit(std::move(request));
+    if (!replaced.ok() && !has_steps) keeper_.Forked(number, before.tip);
+    if (!absl::IsAborted(replaced)) break;
+  }
+  CKPTREE_RETURN_IF_ERROR(replaced);
+  catalog_.PutBranch(number, std::move(branch));
+  return absl::OkStatus();
+}
+
+std::uint32_t CatalogCommits::NextBranch() const {
   std::uint32_t number = keeper_.NextBranch();
   for (const auto& [known, other] : catalog_.Branches()) {
     // Not that of a dropped branch either, while it is somebody's origin.
     number = std::max(number, other.origin_branch + 1);
+  }
+  return number;
+}
+
+absl::Status CatalogCommits::AddBranch(schema::BranchRecord branch,
+                                       kv::CommitRequest request) {
+  const std::uint32_t number = std::max(NextBranch(), branch.origin_branch + 1);
+  for (const auto& [known, other] : catalog_.Branches()) {
     if (other.name != branch.name) continue;
     return absl::AlreadyExistsError(
         absl::StrFormat("branch '%s' exists already; it goes on from step %d",

@@ -51,8 +51,13 @@ class CatalogCommits {
   absl::Status DropBranch(std::string_view name, const DeleteOptions& options,
                           std::int64_t created_ns = 0);
   // A branch as it was in another store: it goes on from version `tip` of this
-  // one, or from nothing (0), whatever it came from once. kAlreadyExists.
-  absl::Status AdoptBranch(schema::BranchRecord branch);
+  // one, or from nothing (0), whatever it came from once. `orphan`: it came
+  // from a branch that is not in this store, and gets a number for that which
+  // no branch has. kAlreadyExists.
+  absl::Status AdoptBranch(schema::BranchRecord branch, bool orphan);
+  // The same in the place of the branch of that name, which keeps its steps;
+  // with steps also its tip. kNotFound.
+  absl::Status ReplaceBranch(schema::BranchRecord branch, bool orphan);
 
   // Held while a commit, or that of a save, is put together and made.
   absl::Mutex* mu() ABSL_LOCK_RETURNED(mu_) { return &mu_; }
@@ -65,6 +70,8 @@ class CatalogCommits {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
  private:
+  // A number that no branch has, and none that is somebody's origin.
+  std::uint32_t NextBranch() const;
   absl::Status AddBranch(schema::BranchRecord branch, kv::CommitRequest request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<kv::CommitRequest> DropRequest(

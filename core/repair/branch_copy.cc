@@ -52,12 +52,13 @@ absl::Status BranchCopier::Copy(std::string_view name) {
   branch.tip = 0;
   // The branch it comes from may be dropped, and its number in use again here.
   const auto before = branches.find(branch.origin_branch);
-  branch.origin_branch = kMainBranch;
+  bool orphan = true;
   if (before != branches.end()) {
     CKPTREE_RETURN_IF_ERROR(Copy(before->second.name));
     const StepRecordPtr origin =
         catalog.Find(before->first, branch.origin_step);
     const auto made = to_.catalog().FindBranch(before->second.name);
+    orphan = !made.ok();
     if (made.ok()) branch.origin_branch = *made;
     // What has that number now may be another step than the origin.
     if (made.ok() && origin != nullptr &&
@@ -73,7 +74,7 @@ absl::Status BranchCopier::Copy(std::string_view name) {
       }
     }
   }
-  return to_.commits().AdoptBranch(std::move(branch));
+  return to_.commits().AdoptBranch(std::move(branch), orphan);
 }
 
 absl::Status BranchCopier::CopySettings(std::string_view name) {

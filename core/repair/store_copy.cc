@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "ckptree/copy.h"
@@ -40,6 +41,8 @@ namespace {
 // Steps of several processes, and arrays that are packed, are cut otherwise in
 // a copy: their digest is another then, and this says what it was.
 constexpr std::string_view kDigestOfSource = "copied_digest";
+
+constexpr char kNotKept[] = "the policy of the other store does not keep it";
 
 absl::StatusOr<std::set<std::string>> DigestsOf(const Step& step) {
   std::set<std::string> digests = {step.info().digest};
@@ -133,6 +136,7 @@ class StoreCopier {
     }
     if (options_.dry_run) return std::move(report_);
     if (!options_.steps) CKPTREE_RETURN_IF_ERROR(CopyMetadata());
+    FindRemoved();
     CKPTREE_RETURN_IF_ERROR(ReadBack());
     return std::move(report_);
   }
@@ -238,6 +242,15 @@ class StoreCopier {
     report_.steps.push_back({info.branch, info.step, result, std::move(why),
                              info.leaf_count, info.logical_bytes, new_bytes});
     if (options_.on_step) options_.on_step(report_.steps.back());
+    const bool stays_behind = result != CopiedStep::Result::kCopied &&
+                              result != CopiedStep::Result::kThere &&
+                              result != CopiedStep::Result::kPlanned;
+    if (!stays_behind) return;
+    const absl::Status why_not = absl::NotFoundError("it was not copied");
+    for (const std::string& tag : info.tags) {
+      Problem("tag " + tag + " of step ", info, why_not);
+    }
+    if (info.pinned) Problem("the pin of step ", info, why_not);
   }
 
   void TellUnreachable(const StepInfo& info, const absl::Status& why) {
@@ -309,8 +322,7 @@ class StoreCopier {
     // A policy of the other store may have taken it at once.
     const absl::StatusOr<StepInfo> made = to_->Resolve(selector);
     if (!made.ok()) {
-      Tell(info, CopiedStep::Result::kRefused,
-           "the policy of the other store does not keep it");
+      Tell(info, CopiedStep::Result::kRefused, kNotKept);
       return absl::OkStatus();
     }
     Tell(info, CopiedStep::Result::kCopied, "", made->new_bytes);
@@ -319,41 +331,106 @@ class StoreCopier {
     return absl::OkStatus();
   }
 
-  // The branch, where it is not there: from the step that it comes from where
-  // the other store has that, else from nothing.
+  // What a branch of `from_` goes on from in the other store.
+  struct Origin {
+    std::optional<std::uint32_t> branch;  // None: it was dropped.
+    std::uint64_t version = 0;            // 0: that save is not there.
+  };
+
+  absl::StatusOr<Origin> OriginOf(
+      const schema::BranchRecord& branch,
+      const std::map<std::uint32_t, schema::BranchRecord>& branches) {
+    Origin origin;
+    const auto before = branches.find(branch.origin_branch);
+    if (before == branches.end()) return origin;
+    const std::string& name = before->second.name;
+    CKPTREE_RETURN_IF_ERROR(MakeBranch(name));
+    const Catalog& theirs = StoreEngine::Of(*to_).catalog();
+    CKPTREE_ASSIGN_OR_RETURN(origin.branch, theirs.FindBranch(name));
+    const StepRecordPtr step = StoreEngine::Of(from_).catalog().Find(
+        before->first, branch.origin_step);
+    const StepRecordPtr copy = theirs.Find(*origin.branch, branch.origin_step);
+    // What has that number may be another step than the origin.
+    if (step == nullptr || copy == nullptr ||
+        step->version != branch.origin_version) {
+      return origin;
+    }
+    const StepSelector at = AtStep(branch.origin_step, name);
+    const absl::StatusOr<Step> a = from_.OpenStep(at);
+    const absl::StatusOr<Step> b = to_->OpenStep(at);
+    if (a.ok() && b.ok() && SameContent(*a, *b).value_or(false)) {
+      origin.version = copy->version;
+    }
+    return origin;
+  }
+
+  // Whether a branch of the other store goes on from there.
+  bool GoesOnFrom(const schema::BranchRecord& other, std::int64_t step,
+                  const Origin& origin) const {
+    const Catalog& theirs = StoreEngine::Of(*to_).catalog();
+    if (other.origin_step != step) return false;
+    if (!origin.branch) return !theirs.Branches().contains(other.origin_branch);
+    if (other.origin_branch != *origin.branch) return false;
+    if (origin.version != 0) return other.origin_version == origin.version;
+    // Removed here, and there it may still be what it was. Where a tip is
+    // missing an older engine wrote any version.
+    const StepRecordPtr there = theirs.Find(other.origin_branch, step);
+    return other.tip != 0 || there == nullptr ||
+           there->version != other.origin_version;
+  }
+
+  // The branch: from the step that it comes from where the other store has
+  // that, else from none, also where another step has its number there.
   absl::Status MakeBranch(const std::string& name) {
     if (name.empty() || !made_.insert(name).second) return absl::OkStatus();
-    const Catalog& theirs = StoreEngine::Of(*to_).catalog();
-    if (theirs.FindBranch(name).ok()) return absl::OkStatus();
+    Engine& far = StoreEngine::Of(*to_);
     const Catalog& ours = StoreEngine::Of(from_).catalog();
     CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number, ours.FindBranch(name));
     const auto branches = ours.Branches();
     schema::BranchRecord branch = branches.at(number);
-    const std::uint64_t origin_version = branch.origin_version;
-    const auto before = branches.find(branch.origin_branch);
-    branch.tip = 0;
-    branch.origin_branch = kMainBranch;
-    // A name wants a version; of nothing it is that of the first save.
-    branch.origin_version = 1;
-    if (before != branches.end()) {
-      const std::string& origin = before->second.name;
-      CKPTREE_RETURN_IF_ERROR(MakeBranch(origin));
-      CKPTREE_ASSIGN_OR_RETURN(branch.origin_branch, theirs.FindBranch(origin));
-      const StepRecordPtr step = ours.Find(before->first, branch.origin_step);
-      const StepRecordPtr copy =
-          theirs.Find(branch.origin_branch, branch.origin_step);
-      // What has that number may be another step than the origin.
-      if (step != nullptr && copy != nullptr &&
-          step->version == origin_version) {
-        const StepSelector at = AtStep(branch.origin_step, origin);
-        const absl::StatusOr<Step> a = from_.OpenStep(at);
-        const absl::StatusOr<Step> b = to_->OpenStep(at);
-        if (a.ok() && b.ok() && SameContent(*a, *b).value_or(false)) {
-          branch.tip = branch.origin_version = copy->version;
-        }
+    CKPTREE_ASSIGN_OR_RETURN(const Origin origin, OriginOf(branch, branches));
+    const auto there = far.catalog().FindBranch(name);
+    bool replaces = false;
+    if (there.ok()) {
+      const schema::BranchRecord other = far.catalog().Branches().at(*there);
+      if (GoesOnFrom(other, branch.origin_step, origin)) {
+        return absl::OkStatus();
+      }
+      // Made by a copy before its origin was, or anew since.
+      replaces = other.created_ns == branch.created_ns ||
+                 (options_.overwrite && far.catalog().Steps(*there).empty());
+      if (!replaces) {
+        if (!options_.steps) TellOther(branch, other);
+        return absl::OkStatus();
       }
     }
-    return StoreEngine::Of(*to_).commits().AdoptBranch(std::move(branch));
+    branch.origin_branch = origin.branch.value_or(0);
+    branch.tip = branch.origin_version = origin.version;
+    // A fork has a version that it comes from: one that no step will have.
+    if (origin.version == 0)
+      branch.origin_version = far.writer()->TakeVersion();
+    const bool orphan = !origin.branch.has_value();
+    return replaces ? far.commits().ReplaceBranch(std::move(branch), orphan)
+                    : far.commits().AdoptBranch(std::move(branch), orphan);
+  }
+
+  void TellOther(const schema::BranchRecord& ours,
+                 const schema::BranchRecord& theirs) {
+    const auto origin = [](const Store& store,
+                           const schema::BranchRecord& branch) {
+      const Catalog& catalog = StoreEngine::Of(store).catalog();
+      return catalog.Branches().contains(branch.origin_branch)
+                 ? absl::StrCat(
+                       "step ",
+                       StepText(catalog.BranchName(branch.origin_branch),
+                                branch.origin_step))
+                 : absl::StrCat("step ", branch.origin_step,
+                                " of a dropped branch");
+    };
+    report_.problems.push_back(absl::StrFormat(
+        "branch %s is another one there: it goes on from %s, and here from %s; "
+        "what it has there stays",
+        ours.name, origin(*to_, theirs), origin(from_, ours)));
   }
 
   // Step 3.
@@ -393,9 +470,25 @@ class StoreCopier {
     return absl::OkStatus();
   }
 
+  // A later save may have removed what was there, or an earlier one made.
+  void FindRemoved() {
+    for (CopiedStep& step : report_.steps) {
+      if (step.result != CopiedStep::Result::kCopied &&
+          step.result != CopiedStep::Result::kThere) {
+        continue;
+      }
+      const absl::StatusOr<StepInfo> found =
+          to_->Resolve(AtStep(step.step, step.branch));
+      if (!absl::IsNotFound(found.status())) continue;
+      step.result = CopiedStep::Result::kRefused;
+      step.why = kNotKept;
+      step.new_bytes = 0;
+      if (options_.on_step) options_.on_step(step);
+    }
+  }
+
   absl::Status ReadBack() {
     if (read_back_.empty()) return absl::OkStatus();
-    // A later save may have removed what an earlier one made, by a policy.
     std::erase_if(read_back_, [this](const StepSelector& selector) {
       return !to_->Resolve(selector).ok();
     });

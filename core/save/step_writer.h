@@ -110,6 +110,9 @@ class StepWriter : public SaveSink {
   // no handle any more. OK where there is none.
   absl::Status TakeUnseenFailure(bool only_dropped);
 
+  // A version that no save has or gets.
+  std::uint64_t TakeVersion() { return ++last_version_; }
+
   Stats stats() const;
   // Of the save whose segments may be in the database without a row; 0: none.
   std::uint64_t version_in_flight() const { return in_flight_.load(); }
@@ -200,7 +203,7 @@ class StepWriter : public SaveSink {
   std::map<base::Digest, std::shared_ptr<const SplitNames>> split_names_;
   // The tip before, and what the save left: freed once it is acknowledged.
   std::vector<std::shared_ptr<const void>> retired_;
-  std::uint64_t last_version_ = 0;
+  std::atomic<std::uint64_t> last_version_ = 0;
   std::atomic<std::uint64_t> in_flight_{0};
   absl::Time last_report_;
   SegmentLimits segments_;

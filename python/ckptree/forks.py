@@ -43,11 +43,18 @@ def origin(fork: BranchInfo) -> str:
     return on_branch(fork.origin_branch, fork.origin_step)
 
 
+def origin_is_dropped(fork: BranchInfo) -> bool:
+    """Whether the branch that it was made of is gone."""
+    return fork.origin_branch == "?"  # No branch has such a name.
+
+
 def origin_gone(fork: BranchInfo, why: str) -> NotFoundError:
+    what = f"step {origin(fork)}"
+    if origin_is_dropped(fork):
+        what = f"step {fork.origin_step} of a branch"
     return NotFoundError(
-        f"branch {fork.name!r} has no step to go on from: step {origin(fork)}, "
-        f"which it was forked from, {why} since: fork it anew, or save a step "
-        "to it first"
+        f"branch {fork.name!r} has no step to go on from: {what}, which it was "
+        f"forked from, {why} since: fork it anew, or save a step to it first"
     )
 
 
@@ -61,6 +68,8 @@ def advised(
         return error  # It says so.
     if fork is None:
         return error
+    if origin_is_dropped(fork):
+        return origin_gone(fork, "was dropped")
     parted = origin(fork)
     asked = parted if not parted.isdecimal() else int(parted)
     return NotFoundError(

@@ -558,6 +558,8 @@ class Store(Catalog, Comparing, Upkeep, Reporting):
             fork = forks.new_fork(self.branches(), selector)
         if fork is None or not forks.names_latest(selector):
             return None
+        if forks.origin_is_dropped(fork):
+            raise forks.origin_gone(fork, "was dropped")
         try:
             opened = self[forks.origin(fork)]
         except NotFoundError:

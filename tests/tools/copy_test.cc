@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -157,6 +158,22 @@ TEST_F(CopyCommandTest, APolicyOfTheOtherStoreIsObeyed) {
   EXPECT_THAT(result.out, HasSubstr("refused"));
   EXPECT_EQ(Run({"-C", copy_, "log", "-o", "csv", "--columns", "step"}).out,
             "step\n500\n");
+}
+
+TEST_F(CopyCommandTest, WhatAPolicyTakesWhileItIsCopiedIsTold) {
+  ASSERT_EQ(Run({"copy", source_, copy_, "100"}).code, 0);
+  ASSERT_EQ(Run({"-C", copy_, "policy", "--set", "latest(2)"}).code, 0);
+  const Result result = Run({"copy", source_, copy_, "--json"});
+  EXPECT_EQ(result.code, 1);
+  const json log =
+      json::parse(Run({"-C", copy_, "log", "--json", "--columns", "step"}).out);
+  std::set<std::int64_t> there;
+  for (const auto& row : log["steps"]) there.insert(row["step"].get<int>());
+  EXPECT_LT(there.size(), 5u);
+  for (const auto& row : json::parse(result.out)["steps"]) {
+    EXPECT_EQ(row["result"] == "refused", !there.contains(row["step"])) << row;
+  }
+  EXPECT_EQ(json::parse(result.out)["ok"], false);
 }
 
 TEST_F(CopyCommandTest, DamageIsLeftOutAndTold) {

@@ -97,7 +97,13 @@ std::string_view NameOf(const nlohmann::ordered_json& value) {
 std::optional<nlohmann::ordered_json> Exact(ConditionKind kind,
                                             const nlohmann::ordered_json& a,
                                             const nlohmann::ordered_json& b) {
-  if (!a.is_number_integer() || !b.is_number_integer()) return std::nullopt;
+  constexpr auto fits = [](const nlohmann::ordered_json& value) {
+    return value.is_number_integer() &&
+           (!value.is_number_unsigned() ||
+            value.get<std::uint64_t>() <=
+                std::uint64_t{std::numeric_limits<std::int64_t>::max()});
+  };
+  if (!fits(a) || !fits(b)) return std::nullopt;
   const auto x = a.get<std::int64_t>();
   const auto y = b.get<std::int64_t>();
   std::int64_t result = 0;
@@ -109,6 +115,9 @@ std::optional<nlohmann::ordered_json> Exact(ConditionKind kind,
   if (over) return std::nullopt;
   return nlohmann::ordered_json(result);
 }
+
+std::partial_ordering OrderOf(const nlohmann::ordered_json& a,
+                              const nlohmann::ordered_json& b);
 
 bool Decide(ConditionKind kind, std::partial_ordering order) {
   switch (kind) {
@@ -127,6 +136,23 @@ bool Decide(ConditionKind kind, std::partial_ordering order) {
   }
 }
 
+// Of a whole number and another, neither of which is rounded for it.
+std::partial_ordering OrderOf(const nlohmann::ordered_json& whole, double y) {
+  constexpr double kBeyond = 18446744073709551616.0;  // 2^64
+  if (!(std::abs(y) < kBeyond)) return 0.0 <=> y;     // NaN and Inf, too.
+  const double floor = std::floor(y);
+  std::partial_ordering order =
+      floor < 0 && floor < -9223372036854775808.0
+          ? std::partial_ordering::greater
+      : floor < 0
+          ? OrderOf(whole,
+                    nlohmann::ordered_json(static_cast<std::int64_t>(floor)))
+          : OrderOf(whole,
+                    nlohmann::ordered_json(static_cast<std::uint64_t>(floor)));
+  if (order == 0 && y > floor) order = std::partial_ordering::less;
+  return order;
+}
+
 std::partial_ordering OrderOf(const nlohmann::ordered_json& a,
                               const nlohmann::ordered_json& b) {
   if (a.is_number_unsigned() && b.is_number_unsigned()) {
@@ -143,6 +169,10 @@ std::partial_ordering OrderOf(const nlohmann::ordered_json& a,
       return a.get<std::uint64_t>() <=> b.get<std::uint64_t>();
     }
     return a.get<std::int64_t>() <=> b.get<std::int64_t>();
+  }
+  if (a.is_number_integer() != b.is_number_integer()) {
+    return a.is_number_integer() ? OrderOf(a, b.get<double>())
+                                 : 0 <=> OrderOf(b, a.get<double>());
   }
   const auto x = a.get<double>();
   const auto y = b.get<double>();

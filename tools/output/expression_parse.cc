@@ -147,9 +147,12 @@ class Lexer {
     }
     token->type = Token::Type::kNumber;
     std::int64_t integer = 0;
+    std::uint64_t large = 0;
     double value = 0;
     if (whole && unit.empty() && absl::SimpleAtoi(number, &integer)) {
       token->value = integer;
+    } else if (whole && unit.empty() && absl::SimpleAtoi(number, &large)) {
+      token->value = large;
     } else if (absl::SimpleAtod(number, &value)) {
       token->value = value * factor;
     } else {

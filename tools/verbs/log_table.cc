@@ -212,10 +212,8 @@ void AddGraph(const std::vector<StepInfo>& steps,
     Lane& lane = lanes[lane_of[branch.name]];
     if (branch.name.empty() || lane.newest == 0) continue;
     for (const StepInfo& step : steps) {
-      if (step.branch != branch.origin_branch ||
-          step.step != branch.origin_step || step.version > lane.oldest) {
-        continue;
-      }
+      // Another save may have the number of the origin by now.
+      if (step.version != branch.origin_version) continue;
       lane.oldest = step.version + 1;
       begins[step.version].push_back(lane_of[branch.name]);
     }

@@ -50,7 +50,7 @@ CKPTREE_EXPORT std::string_view Name(CopiedStep::Result result);
 
 struct CKPTREE_EXPORT CopyReport {
   std::vector<CopiedStep> steps = {};  // In the order of their saves.
-  // Tags and the like that could not be carried over, a line each.
+  // Tags, branches and the like that could not be carried over, a line each.
   std::vector<std::string> problems = {};
   // The address of the object store of steps that are kUnreachable.
   std::string silent_remote = {};
@@ -85,13 +85,18 @@ struct CopyOptions {
   // In bytes of values, while steps are copied and, anew, while they are read
   // back.
   std::function<void(std::uint64_t done, std::uint64_t total)> on_progress = {};
-  // As soon as it is known what became of a step.
+  // As soon as it is known what became of a step; in the end once more of each
+  // that was copied, or was there, and that the policy of `to` removed since.
   std::function<void(const CopiedStep&)> on_step = {};
 };
 
 // Saves into `to` the steps of `from` that are not there yet, oldest save
 // first, each in one commit: tree, values, metrics, note, custom metadata,
-// lineage, the times of its save, tags and pins. What two steps share they
+// lineage, the times of its save, tags and pins; and without `steps` all
+// branches. A branch goes on from the same step there; where that is not there,
+// or is another one, from none, as here where it was removed or saved anew. One
+// of that name that was forked elsewhere stays, and is a problem, but that with
+// `overwrite` one without steps becomes the one here. What two steps share they
 // share in `to` as well. Every value is compared with its digest when it is
 // read, and what was copied is read back in the end. A step is "there" when
 // its values and metrics are the same, whatever its number says. Policies stay
