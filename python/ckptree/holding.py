@@ -159,13 +159,15 @@ class Holding(Closing):
         self._live()
         for selector in selectors:
             self._wait_for(selector)
-        return self._engine
+        return self._live()
 
     def _live(self) -> Engine:
-        """For functions of the engine, which take nothing that was closed."""
-        if isinstance(self._engine, Closed):
-            self._engine.check()
-        return self._engine
+        """For functions of the engine, which take nothing that was closed:
+        another thread may be closing it."""
+        engine = self._engine
+        if isinstance(engine, Closed):
+            engine.check()
+        return engine
 
     def close(self) -> None:
         """Waits for saves in flight, then closes; raises what failed unseen.
@@ -187,16 +189,14 @@ class Holding(Closing):
                 return  # Nor does it wait for a thread that is closing it.
             if not self._engine.forked:
                 refuse_in_function()
-        open_stores.discard(self)
-        with lock_of(""):
-            engine, shared = self._engine, self._shared
-            managed, self._managed = self._managed, None
-            self._shared = None
-            if shared is not None:
-                # Others may hold it: closed is what this object was.
-                closed = Closed(engine.directory, shared, managed)
-                self._engine = cast(_engine.Store, closed)
+        engine, shared, managed = self._engine, self._shared, self._managed
         try:
+            open_stores.discard(self)
+            with lock_of(""):
+                # Another thread may have been here since.
+                engine, shared, managed = (
+                    self._engine, self._shared, self._managed)
+                self._let_go()
             last = _close(engine, shared, managed, self._holder)
         except KeyboardInterrupt:
             # One that is counted no more is closed, also where it was
@@ -210,6 +210,15 @@ class Holding(Closing):
         # A manager has waited for its own saves.
         if waits and not last and managed is None and not engine.closed:
             engine.flush(None)
+
+    def _let_go(self) -> None:
+        """Closed is what this object was: others may hold its engine."""
+        engine, shared, managed = self._engine, self._shared, self._managed
+        if shared is not None:
+            closed = Closed(engine.directory, shared, managed)
+            engine = cast(_engine.Store, closed)
+        # Together: an interrupt may come in every call.
+        self._engine, self._shared, self._managed = engine, None, None
 
     def _give_up(self) -> None:
         """Lets go of what something failed for that was to hold it."""
@@ -245,11 +254,8 @@ class Holding(Closing):
         """Closes it on a thread, which the exit of the interpreter waits
         for."""
         engine, shared, managed = self._engine, self._shared, self._managed
-        self._shared = self._managed = None
         open_stores.discard(self)
-        if shared is not None:
-            closed = Closed(engine.directory, shared, managed)
-            self._engine = cast(_engine.Store, closed)
+        self._let_go()
         holder = self._holder
         close_behind(lambda: _close(engine, shared, managed, holder))
 

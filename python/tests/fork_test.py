@@ -124,6 +124,36 @@ print(waited(child))
     assert done.stdout == "True\nTrue\nTrue\n0\n"
 
 
+def test_a_child_is_forked_while_a_thread_looks_for_a_module(tmp_path):
+    """Python locks a module from before it looks for it on the disk."""
+    code = """
+import importlib, os, signal, sys, threading, ckptree
+NAME = "ckptree.restoring.template"
+looks, forked = threading.Event(), threading.Event()
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == NAME:
+            looks.set()
+            forked.wait(2)
+sys.meta_path.insert(0, Finder())
+with ckptree.Store(sys.argv[1]) as store:
+    store.save(1, {"w": 1}).result(timeout=60)
+thread = threading.Thread(target=importlib.import_module, args=[NAME])
+assert NAME not in sys.modules
+thread.start()
+looks.wait()
+pid = os.fork()
+forked.set()
+if pid == 0:
+    signal.alarm(20)
+    with ckptree.Store(sys.argv[1], mode="read") as store:
+        os._exit(7 if store.restore(1) == {"w": 1} else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+thread.join()
+"""
+    assert run(code, tmp_path / "run").stdout == "7\n"
+
+
 def test_children_read_that_are_forked_while_others_open_and_read(tmp_path):
     """Locks that a thread of the parent has at the fork nobody opens in the
     child: of some hundred children one or two waited for ever."""
