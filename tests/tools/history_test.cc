@@ -132,6 +132,31 @@ TEST_F(HistoryTest, BlameNamesTheSave) {
   EXPECT_EQ(Csv({"history", "lr"}, "step,value"), "40,0.25\n10,0.5\n");
 }
 
+TEST_F(HistoryTest, BlameSaysOfWhichBranchTheSaveIs) {
+  ASSERT_EQ(Do({"fork", "20", "--branch", "br"}).code, 0);
+  {
+    ASSERT_OK_AND_ASSIGN(Store store, Store::Open(own_));
+    const std::vector<float> frozen(100, 1.0f);
+    for (const std::int64_t step : {30, 10}) {  // 10 is one of both now.
+      StepBuilder builder = store.Begin(step, {.branch = "br"});
+      builder.Put("frozen", {.dtype = DType::kFloat32,
+                             .shape = {step == 30 ? 100 : 50},
+                             .data = frozen.data()});
+      builder.PutFloat("lr", static_cast<double>(step));
+      ASSERT_OK(std::move(builder).Commit().WaitCommitted(absl::Minutes(1)));
+    }
+    ASSERT_OK(store.Close());
+  }
+  EXPECT_EQ(Csv({"blame", "br/30"}, "key,since,since_branch"),
+            "frozen,10,\nlr,30,br\n");
+  const std::string table = Do({"blame", "br/30"}).out;
+  EXPECT_THAT(table, HasSubstr("\n   10  yes     frozen"));
+  EXPECT_THAT(table, HasSubstr("\nbr/30  yes     lr"));
+  EXPECT_THAT(Do({"show", "br/30:lr"}).out, HasSubstr("step br/30\n"));
+  EXPECT_THAT(Do({"show", "br/10:frozen"}).out, HasSubstr("step br/10\n"));
+  EXPECT_THAT(Do({"show", "br/30:frozen"}).out, HasSubstr("step 10\n"));
+}
+
 TEST_F(HistoryTest, NoneIsAValue) {
   ASSERT_OK_AND_ASSIGN(Store store, Store::Open(own_));
   for (std::int64_t step = 60; step <= 90; step += 10) {

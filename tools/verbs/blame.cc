@@ -16,6 +16,7 @@
 #include "ckptree/history.h"
 #include "core/engine/blame_pieces.h"
 #include "tools/line/command.h"
+#include "tools/line/step_range.h"
 #include "tools/line/table_flags.h"
 #include "tools/line/target.h"
 #include "tools/output/failure.h"
@@ -42,6 +43,8 @@ absl::StatusOr<int> RunBlame(Session& session) {
   const absl::StatusOr<std::set<std::uint64_t>> listed =
       internal::ListedVersions(**store);
   if (!listed.ok()) return listed.status();
+  CKPTREE_ASSIGN_OR_RETURN(const BranchByVersion branches,
+                           BranchesByVersion(**store));
   SubtreePieces pieces(*step, "");
   KeptRows<BlameEntry> entries;  // That have been read.
 
@@ -54,7 +57,8 @@ absl::StatusOr<int> RunBlame(Session& session) {
                    {.name = "key", .title = "KEY", .elide = true},
                    {.name = "type", .title = "TYPE"},
                    {.name = "bytes", .title = "SIZE", .right = true},
-                   {.name = "version"}};
+                   {.name = "version"},
+                   {.name = "since_branch"}};
   const std::vector<bool> needed = options->NeedsOf(table.columns);
   table.more_rows = [&](std::size_t written,
                         std::size_t* late_rows) -> absl::StatusOr<bool> {
@@ -76,7 +80,14 @@ absl::StatusOr<int> RunBlame(Session& session) {
   table.make_row = [&](std::size_t i, std::vector<Cell>* cells) {
     const BlameEntry& entry = entries[i];
     RowMaker row(needed, cells);
-    row.Add([&] { return StepCell(entry.detail.since_step); });
+    const auto branch = branches.find(entry.detail.since_version);
+    row.Add([&] {
+      Cell since = StepCell(entry.detail.since_step);
+      if (branch != branches.end()) {
+        since.text = StepText(branch->second, entry.detail.since_step);
+      }
+      return since;
+    });
     row.Add([&] {
       return Cell{Json(entry.listed), entry.listed ? "yes" : "no"};
     });
@@ -85,6 +96,9 @@ absl::StatusOr<int> RunBlame(Session& session) {
     row.Add(
         [&] { return BytesCell(entry.detail.bytes, options->exact_bytes); });
     row.Add([&] { return CountCell(entry.detail.since_version); });
+    row.Add([&] {
+      return branch == branches.end() ? NoCell() : TextCell(branch->second);
+    });
   };
   if (absl::Status status = session.Print(std::move(table), *options);
       !status.ok()) {

@@ -14,7 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "base/status_macros.h"
 #include "tools/line/command.h"
+#include "tools/line/step_range.h"
 #include "tools/line/target.h"
 #include "tools/output/clock.h"
 #include "tools/output/failure.h"
@@ -279,7 +281,8 @@ Json LeafJson(const LeafInfo& named, const LeafInfo& leaf,
 }
 
 Sheet LeafSheet(const Step& step, const LeafInfo& named, const LeafInfo& leaf,
-                const LeafDetail& detail, bool exact) {
+                const LeafDetail& detail, const BranchByVersion& branches,
+                bool exact) {
   Sheet sheet;
   sheet.Add("key", named.name, Tone::kHeading);
   if (named.tie_to) sheet.Add("tied to", leaf.name);
@@ -292,7 +295,11 @@ Sheet LeafSheet(const Step& step, const LeafInfo& named, const LeafInfo& leaf,
   }
   sheet.Add("tag", leaf.tag);
   sheet.Add("size", SizeText(detail.bytes, exact));
-  sheet.Add("unchanged since", absl::StrFormat("step %d", detail.since_step));
+  // Where that step was removed nobody knows of which branch it was.
+  const auto since = branches.find(detail.since_version);
+  sheet.Add("unchanged since",
+            "step " + StepText(since == branches.end() ? "" : since->second,
+                               detail.since_step));
   sheet.Add("digest", detail.digest);
   if (detail.chunk_count == 0) {
     sheet.Add("chunks", "none: stands in its record");
@@ -353,6 +360,11 @@ absl::Status ShowLeaf(Session& session, const Step& step, std::string_view key,
     return absl::InvalidArgumentError("`ckptree show` takes no slice");
   }
   const bool exact = session.arguments().Has("bytes");
+  BranchByVersion branches;
+  if (!json) {
+    CKPTREE_ASSIGN_OR_RETURN(const Store* store, session.OpenStore());
+    CKPTREE_ASSIGN_OR_RETURN(branches, BranchesByVersion(*store));
+  }
   Json leaves = Json::array();
   bool first = true;
   for (const LeafInfo& named : target->leaves) {
@@ -366,7 +378,7 @@ absl::Status ShowLeaf(Session& session, const Step& step, std::string_view key,
     }
     if (!first) session.out().Write("\n");
     first = false;
-    session.out().Write(LeafSheet(step, named, *leaf, *detail, exact)
+    session.out().Write(LeafSheet(step, named, *leaf, *detail, branches, exact)
                             .Text(session.terminal().color));
   }
   if (json) {
