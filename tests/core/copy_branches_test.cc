@@ -3,9 +3,8 @@
 // What branches go on from in a copy of their store: the step that they were
 // forked from, or none; never another that has its number.
 
-#include <algorithm>
 #include <cstdint>
-#include <cstdlib>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <random>
@@ -25,7 +24,6 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 class CopyBranchesTest : public CoreTest {
  protected:
