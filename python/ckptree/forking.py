@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from importlib import _bootstrap
 
 # More than once where waiting for one lets another begin; not without end, as
 # this thread may be importing one itself.
@@ -30,8 +31,7 @@ def _begun() -> list[str]:
     """Modules that are being imported, also those that are still looked for on
     the disk, and in sys.modules after that alone: Python has no public name for
     the locks of these, nor for what says that the others are not whole."""
-    python: object = getattr(importlib, "_bootstrap", None)
-    locked = list(getattr(python, "_module_locks", ()))
+    locked = list(getattr(_bootstrap, "_module_locks", ()))
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
         if getattr(spec, "_initializing", False):
