@@ -6,7 +6,8 @@
 #define CKPTREE_CORE_ENGINE_BLAME_PIECES_H_
 
 #include <cstdint>
-#include <set>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,14 +17,16 @@
 
 namespace ckptree::internal {
 
-// The versions of the steps that `store` lists.
-absl::StatusOr<std::set<std::uint64_t>> ListedVersions(const Store& store);
+// The branch of each step that `store` lists, by its version: 3 of a branch and
+// 3 of another are two steps.
+using BranchByVersion = std::map<std::uint64_t, std::string>;
+absl::StatusOr<BranchByVersion> ListedVersions(const Store& store);
 
 // Of those of `leaves` that have a record, in their order. `listed`: as of
 // ListedVersions().
-absl::StatusOr<std::vector<BlameEntry>> BlameOf(
-    const Step& step, std::vector<LeafInfo> leaves,
-    const std::set<std::uint64_t>& listed);
+absl::StatusOr<std::vector<BlameEntry>> BlameOf(const Step& step,
+                                                std::vector<LeafInfo> leaves,
+                                                const BranchByVersion& listed);
 
 }  // namespace ckptree::internal
 

@@ -466,21 +466,21 @@ absl::StatusOr<DiffReport> Diff(const Step& before, const Step& after,
 
 namespace internal {
 
-absl::StatusOr<std::set<std::uint64_t>> ListedVersions(const Store& store) {
-  std::set<std::uint64_t> listed;
+absl::StatusOr<BranchByVersion> ListedVersions(const Store& store) {
+  BranchByVersion listed;
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<BranchInfo> branches,
                            store.Branches());
   for (const BranchInfo& branch : branches) {
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
                              store.Steps(branch.name));
-    for (const StepInfo& info : steps) listed.insert(info.version);
+    for (const StepInfo& info : steps) listed[info.version] = info.branch;
   }
   return listed;
 }
 
-absl::StatusOr<std::vector<BlameEntry>> BlameOf(
-    const Step& step, std::vector<LeafInfo> infos,
-    const std::set<std::uint64_t>& listed) {
+absl::StatusOr<std::vector<BlameEntry>> BlameOf(const Step& step,
+                                                std::vector<LeafInfo> infos,
+                                                const BranchByVersion& listed) {
   // No record says of None since when.
   std::erase_if(infos, [](const LeafInfo& info) {
     return !HasValue(info.kind) || IsNone(info);
@@ -502,7 +502,7 @@ absl::StatusOr<std::vector<BlameEntry>> BlameOf(
 absl::StatusOr<std::vector<BlameEntry>> Blame(const Store& store,
                                               const Step& step,
                                               std::string_view glob) {
-  CKPTREE_ASSIGN_OR_RETURN(const std::set<std::uint64_t> listed,
+  CKPTREE_ASSIGN_OR_RETURN(const internal::BranchByVersion listed,
                            internal::ListedVersions(store));
   CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafInfo> leaves, step.Leaves(glob));
   return internal::BlameOf(step, std::move(leaves), listed);

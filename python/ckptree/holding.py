@@ -194,9 +194,7 @@ class Holding(Closing):
             open_stores.discard(self)
             with lock_of(""):
                 # Another thread may have been here since.
-                engine, shared, managed = (
-                    self._engine, self._shared, self._managed)
-                self._let_go()
+                engine, shared, managed = self._let_go()
             last = _close(engine, shared, managed, self._holder)
         except KeyboardInterrupt:
             # One that is counted no more is closed, also where it was
@@ -211,14 +209,17 @@ class Holding(Closing):
         if waits and not last and managed is None and not engine.closed:
             engine.flush(None)
 
-    def _let_go(self) -> None:
-        """Closed is what this object was: others may hold its engine."""
-        engine, shared, managed = self._engine, self._shared, self._managed
+    def _let_go(self) -> tuple[Engine, Shared | None, Manager | None]:
+        """Closed is what this object was: others may hold its engine. What it
+        had."""
+        had = engine, shared, managed = (
+            self._engine, self._shared, self._managed)
         if shared is not None:
             closed = Closed(engine.directory, shared, managed)
             engine = cast(_engine.Store, closed)
         # Together: an interrupt may come in every call.
         self._engine, self._shared, self._managed = engine, None, None
+        return had
 
     def _give_up(self) -> None:
         """Lets go of what something failed for that was to hold it."""
@@ -253,9 +254,8 @@ class Holding(Closing):
     def _close_behind(self) -> None:
         """Closes it on a thread, which the exit of the interpreter waits
         for."""
-        engine, shared, managed = self._engine, self._shared, self._managed
         open_stores.discard(self)
-        self._let_go()
+        engine, shared, managed = self._let_go()
         holder = self._holder
         close_behind(lambda: _close(engine, shared, managed, holder))
 

@@ -66,10 +66,8 @@ class ArrayFile {
   }
 
   // What several files of one checkpoint say differently by one name, which is
-  // not in metadata(): the name, and a clause that has the files.
-  const std::vector<std::pair<std::string, std::string>>& disputed() const {
-    return disputed_;
-  }
+  // not in metadata(): a clause each, with the name and two of the files.
+  const std::vector<std::string>& disputed() const { return disputed_; }
 
   // True where names are paths in a state, as those of a step: `a/b`.
   bool has_paths() const { return has_paths_; }
@@ -99,7 +97,7 @@ class ArrayFile {
                               std::span<std::byte> destination) const = 0;
 
   FileHead head_;
-  std::vector<std::pair<std::string, std::string>> disputed_;
+  std::vector<std::string> disputed_;
   bool reads_bytes_ = true;  // See ReadsBytes().
   bool has_paths_ = false;
 

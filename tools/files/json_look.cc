@@ -3,8 +3,7 @@
 #include "tools/files/json_look.h"
 
 #include <set>
-
-#include "nlohmann/json.hpp"
+#include <utility>
 
 namespace ckptree::tools {
 namespace {
@@ -63,12 +62,19 @@ class Look final : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace
 
-JsonLook LookAtJson(std::string_view text, int most_depth) {
+ForeignJson ParseForeignJson(std::string_view text, int most_depth) {
   Look look(most_depth);
-  JsonLook seen;
-  seen.fits = nlohmann::json::sax_parse(text, &look);
+  ForeignJson seen;
+  if (nlohmann::json::sax_parse(text, &look)) {
+    seen.value = nlohmann::json::parse(text);
+  }
   seen.twice = std::move(look.twice());
   return seen;
+}
+
+std::string TextOf(const nlohmann::json& value) {
+  return value.is_string() ? value.get<std::string>()
+                           : value.dump(-1, ' ', /*ensure_ascii=*/true);
 }
 
 }  // namespace ckptree::tools

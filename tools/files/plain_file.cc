@@ -206,12 +206,10 @@ class PlainFile final : public ArrayFile {
     });
     for (const auto& [key, said] : said_) {
       if (said.against.empty()) continue;
-      disputed_.emplace_back(
-          key,
-          absl::StrFormat("`%s` is not the same in %s and in %s",
-                          Escape(key.substr(0, 60)),
-                          Escape(fs::path(said.path).filename().string()),
-                          Escape(fs::path(said.against).filename().string())));
+      disputed_.push_back(absl::StrFormat(
+          "`%s` is not the same in %s and in %s", Escape(key.substr(0, 60)),
+          Escape(fs::path(said.path).filename().string()),
+          Escape(fs::path(said.against).filename().string())));
     }
     const auto twice =
         std::adjacent_find(head_.arrays.begin(), head_.arrays.end(),
@@ -259,13 +257,11 @@ absl::StatusOr<std::unique_ptr<ArrayFile>> OpenSafetensorsIndex(
   if (index.bytes() > kMostIndexBytes) return wrong("it is too large");
   CKPTREE_ASSIGN_OR_RETURN(const std::string text,
                            index.Beginning(index.bytes()));
-  const JsonLook look = LookAtJson(text, kMostIndexDepth);
-  const auto json =
-      look.fits ? nlohmann::json::parse(text, nullptr, false) : nullptr;
+  const auto [json, twice] = ParseForeignJson(text, kMostIndexDepth);
   if (!json.is_object()) return wrong("it is not JSON");
-  if (look.twice) {
+  if (twice) {
     return wrong(absl::StrFormat("it has `%s` twice",
-                                 Escape(look.twice->back().substr(0, 60))));
+                                 Escape(twice->back().substr(0, 60))));
   }
   const auto map = json.find("weight_map");
   if (map == json.end() || !map->is_object() || map->empty()) {
@@ -287,9 +283,7 @@ absl::StatusOr<std::unique_ptr<ArrayFile>> OpenSafetensorsIndex(
     for (const auto& [key, value] : own->items()) {
       // Of the files, and not of what is in them.
       if (key == "total_size" || key == "total_parameters") continue;
-      all->Say(path, key,
-               value.is_string() ? value.get<std::string>()
-                                 : value.dump(-1, ' ', true));
+      all->Say(path, key, TextOf(value));
     }
   }
   for (const auto& [file, names] : files) {

@@ -106,15 +106,11 @@ absl::StatusOr<FileHead> ParseSafetensors(std::string_view bytes,
   }
   if (bytes.size() - 8 < length) return absl::OutOfRangeError("more");
   const std::string_view text = bytes.substr(8, length);
-  const JsonLook look = LookAtJson(text, kMostJsonDepth);
-  const auto json = look.fits
-                        ? nlohmann::json::parse(text, nullptr,
-                                                /*allow_exceptions=*/false)
-                        : nlohmann::json();
+  const auto [json, twice] = ParseForeignJson(text, kMostJsonDepth);
   if (!json.is_object()) {
     return absl::InvalidArgumentError("its head is not the JSON of the format");
   }
-  if (look.twice) return SaidTwice(*look.twice);
+  if (twice) return SaidTwice(*twice);
   FileHead head;
   const std::uint64_t data_bytes = file_bytes - 8 - length;
   for (const auto& [name, entry] : json.items()) {
@@ -123,9 +119,7 @@ absl::StatusOr<FileHead> ParseSafetensors(std::string_view bytes,
         return absl::InvalidArgumentError("its __metadata__ is no map");
       }
       for (const auto& [key, value] : entry.items()) {
-        head.metadata.emplace_back(key, value.is_string()
-                                            ? value.get<std::string>()
-                                            : value.dump(-1, ' ', true));
+        head.metadata.emplace_back(key, TextOf(value));
       }
       continue;
     }

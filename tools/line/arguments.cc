@@ -66,7 +66,7 @@ absl::StatusOr<Arguments> Arguments::Parse(std::span<const FlagSpec> flags,
     if (!flag.value.empty()) option->expected(1)->delimiter('\0');
     options.emplace_back(&flag, option);
   }
-  const std::vector<std::string> given = words;
+  const std::vector<std::string> typed = words;
   std::reverse(words.begin(), words.end());
   try {
     app.parse(std::move(words));
@@ -85,7 +85,7 @@ absl::StatusOr<Arguments> Arguments::Parse(std::span<const FlagSpec> flags,
     } else if (!all_words && rest.size() > 1 && rest[0] == '-' &&
                // Of `-j5..` CLI11 leaves `-5..`, which nobody gave.
                (!IsRangeFromEnd(rest) ||
-                std::find(given.begin(), given.end(), rest) == given.end())) {
+                std::find(typed.begin(), typed.end(), rest) == typed.end())) {
       return UnknownFlag(rest, flags);
     } else {
       positional.push_back(rest);
@@ -101,17 +101,17 @@ absl::StatusOr<Arguments> Arguments::Parse(std::span<const FlagSpec> flags,
       } else {
         values[0] = option->as<std::string>();
       }
-    } else if (const std::string value = option->results().back();
-               value != "true") {
+    } else if (const std::string given = option->results().back();
+               given != "true") {
       return absl::InvalidArgumentError(absl::StrFormat(
           "`--%s=%s`: this flag takes no value; whoever means no leaves it out",
-          flag->name, Escape(value)));
+          flag->name, Escape(given)));
     }
-    const std::string& last = values.back();
-    if (!flag->choices.empty() && !IsChoice(flag->choices, last)) {
+    const std::string& value = values.back();
+    if (!flag->choices.empty() && !IsChoice(flag->choices, value)) {
       return absl::InvalidArgumentError(
           absl::StrFormat("`--%s %s`: choose one of %s", flag->name,
-                          Escape(last), flag->choices));
+                          Escape(value), flag->choices));
     }
     arguments.flags_[std::string(flag->name)] = std::move(values);
   }

@@ -188,18 +188,6 @@ absl::StatusOr<std::optional<StepInfo>> BaseOf(Session& session,
   return std::optional<StepInfo>();
 }
 
-absl::StatusOr<BranchByVersion> BranchesByVersion(const Store& store) {
-  BranchByVersion found;
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<BranchInfo> branches,
-                           store.Branches());
-  for (const BranchInfo& branch : branches) {
-    CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
-                             store.Steps(branch.name));
-    for (const StepInfo& info : steps) found[info.version] = info.branch;
-  }
-  return found;
-}
-
 absl::StatusOr<std::vector<StepInfo>> FindAllSteps(
     Session& session, const std::vector<std::string>& words) {
   std::map<std::pair<std::string, std::int64_t>, StepInfo> named;

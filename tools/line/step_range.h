@@ -6,8 +6,6 @@
 #define CKPTREE_TOOLS_LINE_STEP_RANGE_H_
 
 #include <cstddef>
-#include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,11 +47,6 @@ absl::StatusOr<std::optional<StepInfo>> BaseOf(Session& session,
 // The steps that the words name, by branch and number, each once.
 absl::StatusOr<std::vector<StepInfo>> FindAllSteps(
     Session& session, const std::vector<std::string>& words);
-
-// The branch of each step there is, by its version: 3 of a branch and 3 of
-// another are two steps.
-using BranchByVersion = std::map<std::uint64_t, std::string>;
-absl::StatusOr<BranchByVersion> BranchesByVersion(const Store& store);
 
 }  // namespace ckptree::tools
 

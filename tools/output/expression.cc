@@ -116,9 +116,6 @@ std::optional<nlohmann::ordered_json> Exact(ConditionKind kind,
   return nlohmann::ordered_json(result);
 }
 
-std::partial_ordering OrderOf(const nlohmann::ordered_json& a,
-                              const nlohmann::ordered_json& b);
-
 bool Decide(ConditionKind kind, std::partial_ordering order) {
   switch (kind) {
     case ConditionKind::kLess:
@@ -136,44 +133,41 @@ bool Decide(ConditionKind kind, std::partial_ordering order) {
   }
 }
 
-// Of a whole number and another, neither of which is rounded for it.
+std::partial_ordering OrderOfWhole(const nlohmann::ordered_json& a,
+                                   const nlohmann::ordered_json& b) {
+  // One of the two is negative, or fits.
+  if (a.is_number_unsigned() != b.is_number_unsigned()) {
+    const nlohmann::ordered_json& other = a.is_number_unsigned() ? b : a;
+    if (other.get<std::int64_t>() < 0) {
+      return a.is_number_unsigned() ? std::partial_ordering::greater
+                                    : std::partial_ordering::less;
+    }
+    return a.get<std::uint64_t>() <=> b.get<std::uint64_t>();
+  }
+  return a.is_number_unsigned()
+             ? a.get<std::uint64_t>() <=> b.get<std::uint64_t>()
+             : a.get<std::int64_t>() <=> b.get<std::int64_t>();
+}
+
+// Neither is rounded for the other.
 std::partial_ordering OrderOf(const nlohmann::ordered_json& whole, double y) {
   constexpr double kBeyond = 18446744073709551616.0;  // 2^64
-  if (!(std::abs(y) < kBeyond)) return 0.0 <=> y;     // NaN and Inf, too.
+  constexpr double kLeast = -9223372036854775808.0;
+  if (!(std::abs(y) < kBeyond)) return 0.0 <=> y;  // NaN and Inf, too.
   const double floor = std::floor(y);
-  std::partial_ordering order =
-      floor < 0 && floor < -9223372036854775808.0
-          ? std::partial_ordering::greater
-      : floor < 0
-          ? OrderOf(whole,
-                    nlohmann::ordered_json(static_cast<std::int64_t>(floor)))
-          : OrderOf(whole,
-                    nlohmann::ordered_json(static_cast<std::uint64_t>(floor)));
-  if (order == 0 && y > floor) order = std::partial_ordering::less;
-  return order;
+  if (floor < kLeast) return std::partial_ordering::greater;
+  const auto order = OrderOfWhole(
+      whole, floor < 0
+                 ? nlohmann::ordered_json(static_cast<std::int64_t>(floor))
+                 : nlohmann::ordered_json(static_cast<std::uint64_t>(floor)));
+  return order == 0 && y > floor ? std::partial_ordering::less : order;
 }
 
 std::partial_ordering OrderOf(const nlohmann::ordered_json& a,
                               const nlohmann::ordered_json& b) {
-  if (a.is_number_unsigned() && b.is_number_unsigned()) {
-    return a.get<std::uint64_t>() <=> b.get<std::uint64_t>();
-  }
-  if (a.is_number_integer() && b.is_number_integer()) {
-    // One of the two is negative, or fits.
-    if (a.is_number_unsigned() != b.is_number_unsigned()) {
-      const nlohmann::ordered_json& other = a.is_number_unsigned() ? b : a;
-      if (other.get<std::int64_t>() < 0) {
-        return a.is_number_unsigned() ? std::partial_ordering::greater
-                                      : std::partial_ordering::less;
-      }
-      return a.get<std::uint64_t>() <=> b.get<std::uint64_t>();
-    }
-    return a.get<std::int64_t>() <=> b.get<std::int64_t>();
-  }
-  if (a.is_number_integer() != b.is_number_integer()) {
-    return a.is_number_integer() ? OrderOf(a, b.get<double>())
-                                 : 0 <=> OrderOf(b, a.get<double>());
-  }
+  if (a.is_number_integer() && b.is_number_integer()) return OrderOfWhole(a, b);
+  if (a.is_number_integer()) return OrderOf(a, b.get<double>());
+  if (b.is_number_integer()) return 0 <=> OrderOf(b, a.get<double>());
   const auto x = a.get<double>();
   const auto y = b.get<double>();
   // "loss==nan" is asked for, whatever IEEE says.

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,7 +15,6 @@
 #include "ckptree/history.h"
 #include "core/engine/blame_pieces.h"
 #include "tools/line/command.h"
-#include "tools/line/step_range.h"
 #include "tools/line/table_flags.h"
 #include "tools/line/target.h"
 #include "tools/output/failure.h"
@@ -40,11 +38,8 @@ absl::StatusOr<int> RunBlame(Session& session) {
   }
   const absl::StatusOr<Store*> store = session.OpenStore();
   if (!store.ok()) return store.status();
-  const absl::StatusOr<std::set<std::uint64_t>> listed =
-      internal::ListedVersions(**store);
-  if (!listed.ok()) return listed.status();
-  CKPTREE_ASSIGN_OR_RETURN(const BranchByVersion branches,
-                           BranchesByVersion(**store));
+  CKPTREE_ASSIGN_OR_RETURN(const internal::BranchByVersion listed,
+                           internal::ListedVersions(**store));
   SubtreePieces pieces(*step, "");
   KeptRows<BlameEntry> entries;  // That have been read.
 
@@ -72,7 +67,7 @@ absl::StatusOr<int> RunBlame(Session& session) {
     }
     CKPTREE_ASSIGN_OR_RETURN(
         std::vector<BlameEntry> next,
-        internal::BlameOf(*step, std::move(leaves), *listed));
+        internal::BlameOf(*step, std::move(leaves), listed));
     entries.Add(std::move(next), step->info().leaf_count);
     *late_rows = entries.end();
     return true;
@@ -80,10 +75,10 @@ absl::StatusOr<int> RunBlame(Session& session) {
   table.make_row = [&](std::size_t i, std::vector<Cell>* cells) {
     const BlameEntry& entry = entries[i];
     RowMaker row(needed, cells);
-    const auto branch = branches.find(entry.detail.since_version);
+    const auto branch = listed.find(entry.detail.since_version);
     row.Add([&] {
       Cell since = StepCell(entry.detail.since_step);
-      if (branch != branches.end()) {
+      if (branch != listed.end()) {
         since.text = StepText(branch->second, entry.detail.since_step);
       }
       return since;
@@ -97,7 +92,7 @@ absl::StatusOr<int> RunBlame(Session& session) {
         [&] { return BytesCell(entry.detail.bytes, options->exact_bytes); });
     row.Add([&] { return CountCell(entry.detail.since_version); });
     row.Add([&] {
-      return branch == branches.end() ? NoCell() : TextCell(branch->second);
+      return branch == listed.end() ? NoCell() : TextCell(branch->second);
     });
   };
   if (absl::Status status = session.Print(std::move(table), *options);

@@ -306,7 +306,7 @@ absl::StatusOr<int> RunExport(Session& session) {
   if (file) {
     CKPTREE_RETURN_IF_ERROR(AddArraysOf(*file, &plan.arrays));
     metadata = file->file->metadata();
-    for (const auto& [key, why] : file->file->disputed()) {
+    for (const std::string& why : file->file->disputed()) {
       if (!HoldsMetadata(format)) break;
       if (!session.arguments().Has("skip")) {
         return WithHint(absl::FailedPreconditionError(

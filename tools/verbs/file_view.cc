@@ -279,7 +279,7 @@ absl::StatusOr<int> ShowFile(Session& session, const FileWord& word) {
                                   : value.substr(0, kMostShownBytes) + "...");
     }
     document["metadata"] = std::move(metadata);
-    for (const auto& [key, why] : word.file->disputed()) {
+    for (const std::string& why : word.file->disputed()) {
       session.Note("left out of the metadata: " + why);
     }
   }

@@ -53,7 +53,7 @@ absl::Status Refused(const ArrayFile& file, const std::string& why) {
 
 absl::StatusOr<ImportedMetadata> MetadataOf(const ArrayFile& file, bool skip) {
   ImportedMetadata made;
-  for (const auto& [key, why] : file.disputed()) {
+  for (const std::string& why : file.disputed()) {
     if (!skip) return Refused(file, "differs: " + why);
     made.left_out.push_back(why);
   }

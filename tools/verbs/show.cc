@@ -15,8 +15,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "core/engine/blame_pieces.h"
 #include "tools/line/command.h"
-#include "tools/line/step_range.h"
 #include "tools/line/target.h"
 #include "tools/output/clock.h"
 #include "tools/output/failure.h"
@@ -281,8 +281,8 @@ Json LeafJson(const LeafInfo& named, const LeafInfo& leaf,
 }
 
 Sheet LeafSheet(const Step& step, const LeafInfo& named, const LeafInfo& leaf,
-                const LeafDetail& detail, const BranchByVersion& branches,
-                bool exact) {
+                const LeafDetail& detail,
+                const internal::BranchByVersion& branches, bool exact) {
   Sheet sheet;
   sheet.Add("key", named.name, Tone::kHeading);
   if (named.tie_to) sheet.Add("tied to", leaf.name);
@@ -360,10 +360,10 @@ absl::Status ShowLeaf(Session& session, const Step& step, std::string_view key,
     return absl::InvalidArgumentError("`ckptree show` takes no slice");
   }
   const bool exact = session.arguments().Has("bytes");
-  BranchByVersion branches;
+  internal::BranchByVersion branches;
   if (!json) {
     CKPTREE_ASSIGN_OR_RETURN(const Store* store, session.OpenStore());
-    CKPTREE_ASSIGN_OR_RETURN(branches, BranchesByVersion(*store));
+    CKPTREE_ASSIGN_OR_RETURN(branches, internal::ListedVersions(*store));
   }
   Json leaves = Json::array();
   bool first = true;

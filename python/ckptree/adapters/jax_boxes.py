@@ -4,7 +4,7 @@ which memory of theirs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, NamedTuple, Sequence
 
 import jax
 
@@ -47,13 +47,14 @@ def stays_on_host(jobs: Sequence[Job]) -> bool:
     )
 
 
-def _memory(sharding: Any, devices: Sequence[Any]) -> str | None:
+def _memory(sharding: Any, devices: Iterable[Any]) -> str | None:
     """The kind of memory that a sharding names where it is not what its devices
     take by themselves: "pinned_host" of an array that is offloaded."""
     kind = sharding.memory_kind
-    if kind is None or not devices:
+    first = next(iter(devices), None)
+    if kind is None or first is None or kind == first.default_memory().kind:
         return None
-    return None if kind == devices[0].default_memory().kind else str(kind)
+    return str(kind)
 
 
 def jobs(i: int, info: _engine.LeafInfo, sharding: Any) -> list[Job]:
@@ -69,7 +70,7 @@ def jobs(i: int, info: _engine.LeafInfo, sharding: Any) -> list[Job]:
     places = _devices(info.name, shape, sharding)
     for device, index in places.items():
         boxes.setdefault(box(index, shape), []).append(device)
-    memory = _memory(sharding, list(places))
+    memory = _memory(sharding, places)
     return [
         Job(i, start, extent, devices, memory)
         for (start, extent), devices in boxes.items()

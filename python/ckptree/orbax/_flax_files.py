@@ -158,14 +158,19 @@ def decode(data: bytes) -> Any:
 
 def _unpacked(data: bytes, tuples: int) -> Any:
     """`tuples`: how many the data lies in."""
-    if tuples > MOST_TUPLES:
-        raise ValueError(f"tuples lie in each other deeper than {MOST_TUPLES}")
+    check_tuples(tuples)
     return msgpack_package().unpackb(
         data,
         ext_hook=lambda code, inner: _extension(code, inner, tuples),
         raw=False,
         strict_map_key=False,
     )
+
+
+def check_tuples(tuples: int) -> None:
+    """ValueError: so many lie in each other that reading them is refused."""
+    if tuples > MOST_TUPLES:
+        raise ValueError(f"tuples lie in each other deeper than {MOST_TUPLES}")
 
 
 def msgpack_package() -> Any:

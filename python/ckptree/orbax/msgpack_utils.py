@@ -33,10 +33,7 @@ def msgpack_serialize(pytree: Any, in_place: bool = False) -> bytes:
 
 def _packed(tree: Any, tuples: int) -> bytes:
     """`tuples`: how many it lies in."""
-    if tuples > _flax_files.MOST_TUPLES:
-        raise ValueError(
-            f"tuples lie in each other deeper than {_flax_files.MOST_TUPLES}"
-        )
+    _flax_files.check_tuples(tuples)
     packed = _flax_files.msgpack_package().packb(
         tree,
         default=lambda value: _extension(value, tuples),
