@@ -267,6 +267,9 @@ class Database {
   absl::StatusOr<std::vector<LiveFile>> LeafCopies() const;
   // Of all files of the database and the journal.
   absl::StatusOr<std::uint64_t> FileBytes() const;
+  // Of these, without those of the journal that are written now, or kept for a
+  // full disk: they grow and go by themselves.
+  absl::StatusOr<std::uint64_t> SettledFileBytes() const;
   // Records in the file.
   absl::StatusOr<std::uint64_t> CountEntries(const LiveFile& file) const;
   // Whether the file is as a SegmentWriter made it, so that another database

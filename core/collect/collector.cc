@@ -125,11 +125,11 @@ absl::StatusOr<CollectReport> Collector::Collect(
     failed_.clear();
   }
   CKPTREE_ASSIGN_OR_RETURN(pass.report.file_bytes_before,
-                           context_.database->FileBytes());
+                           context_.database->SettledFileBytes());
   CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t dead_before, DeadBytes());
   CKPTREE_RETURN_IF_ERROR(RunPass(&pass));
   CKPTREE_ASSIGN_OR_RETURN(pass.report.file_bytes_after,
-                           context_.database->FileBytes());
+                           context_.database->SettledFileBytes());
   CKPTREE_ASSIGN_OR_RETURN(const std::uint64_t dead_after, DeadBytes());
   pass.report.bytes_left = std::min(
       pass.report.bytes_freed, dead_after - std::min(dead_after, dead_before));
@@ -157,7 +157,11 @@ absl::StatusOr<std::uint64_t> Collector::DeadBytes() const {
       const std::vector<SegmentFile> files,
       ListSegmentFiles(*context_.database, context_.version_in_flight));
   std::uint64_t bytes = 0;
-  for (const SegmentFile& file : files) bytes += file.dead_bytes;
+  for (const SegmentFile& file : files) {
+    if (file.share <= 0) continue;
+    bytes += static_cast<std::uint64_t>(static_cast<double>(file.dead_bytes) /
+                                        file.share);
+  }
   return bytes;
 }
 

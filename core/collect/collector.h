@@ -104,7 +104,7 @@ class Collector {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status SweepSmall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status DropFiles(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
-  // In files that live on.
+  // In files that live on, as many as they were before they were coded.
   absl::StatusOr<std::uint64_t> DeadBytes() const;
   absl::Status RewriteFiles(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);
   absl::Status Secure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(pass_mu_);

@@ -492,7 +492,9 @@ absl::StatusOr<std::vector<BlameEntry>> BlameOf(const Step& step,
     BlameEntry& entry = entries.emplace_back();
     entry.leaf = std::move(leaves.infos[i]);
     entry.detail = std::move(leaves.details[i]);
-    entry.listed = listed.contains(entry.detail.since_version);
+    const auto since = listed.find(entry.detail.since_version);
+    entry.listed = since != listed.end();
+    if (entry.listed) entry.branch = since->second;
   }
   return entries;
 }

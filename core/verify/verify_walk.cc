@@ -3,13 +3,20 @@
 #include "core/verify/verify_walk.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "ckptree/entry_kind.h"
 #include "ckptree/path.h"
 #include "core/version/base_loader.h"
 #include "core/version/leaf_reader.h"
 #include "schema/keys.h"
+#include "schema/tree.h"
 
 namespace ckptree::internal {
 
@@ -36,12 +43,20 @@ BlockId ChunkBlock(const schema::ChunkRef& ref) {
   return {ref.part, {BlockKind::kChunk, ref.place, ref.version, ref.n}};
 }
 
+namespace {
+
+std::string TextOf(const std::string& encoded_path) {
+  return Path::Decode(encoded_path).value_or(Path()).Text();
+}
+
+}  // namespace
+
 std::string LeafName(const BasePart& part, std::size_t ordinal) {
   std::size_t leaf = 0;
   for (const schema::TreeEntry& entry : *part.entries) {
     if (!IsLeaf(entry.kind)) continue;
     if (leaf++ == ordinal) {
-      return Path::Decode(entry.path).value_or(Path()).Text();
+      return TextOf(entry.path);
     }
   }
   return absl::StrFormat("leaf %d", ordinal);
@@ -76,28 +91,46 @@ void Damage::AddSlice(const BlockId& id, std::uint32_t offset,
 void Damage::Explain(const kv::Database& database,
                      const std::vector<VersionView>& versions) {
   if (blocks_.empty()) return;
-  // Leaves that share a block, and the steps in which each does.
-  std::map<BlockId, std::map<std::string, std::set<StepName>>> hurt;
+  // Leaves that share a block, and ties of these with what they are tied to;
+  // the steps in which each does.
+  std::map<BlockId,
+           std::map<std::pair<std::string, std::string>, std::set<StepName>>>
+      hurt;
   for (const VersionView& version : versions) {
     if (version.removed) continue;
+    std::map<std::uint16_t, std::shared_ptr<const BasePart>> parts;
+    std::multimap<std::string, std::string> ties;  // By what they are tied to.
     for (const schema::PartRecord& record : version.parts) {
       VerifyReport unused;
       Damage again(&unused);
       const auto part = LoadPartSharing(database, record, nullptr, &again);
       if (!part.ok()) continue;
+      parts[record.part] = *part;
+      for (const schema::TreeEntry& entry : *(*part)->entries) {
+        if (entry.kind != EntryKind::kTie) continue;
+        ties.emplace(TextOf(entry.tie_to), TextOf(entry.path));
+      }
+    }
+    for (const auto& numbered : parts) {
+      const std::uint16_t number = numbered.first;
+      const BasePart& part = *numbered.second;
       const auto note = [&](const BlockId& id, std::uint32_t offset,
                             std::size_t ordinal) {
         const auto found = blocks_.find(id);
         if (found == blocks_.end()) return;
         const Broken& broken = found->second;
         if (!broken.all && !broken.offsets.contains(offset)) return;
-        hurt[id][LeafName(**part, ordinal)].insert(version.step());
+        const std::string leaf = LeafName(part, ordinal);
+        hurt[id][{leaf, ""}].insert(version.step());
+        const auto [begin, end] = ties.equal_range(leaf);
+        for (auto tie = begin; tie != end; ++tie) {
+          hurt[id][{tie->second, leaf}].insert(version.step());
+        }
       };
-      for (std::size_t i = 0; i < (*part)->leaves.size(); ++i) {
-        const auto& leaf = (*part)->leaves[i];
-        note(RecordBlock(record.part,
-                         (*part)->map.At(static_cast<std::uint32_t>(i))),
-             0, i);
+      for (std::size_t i = 0; i < part.leaves.size(); ++i) {
+        const auto& leaf = part.leaves[i];
+        note(RecordBlock(number, part.map.At(static_cast<std::uint32_t>(i))), 0,
+             i);
         if (leaf == nullptr) continue;
         for (const schema::ChunkRef& ref : leaf->record.chunks) {
           note(ChunkBlock(ref), ref.offset, i);
@@ -111,14 +144,17 @@ void Damage::Explain(const kv::Database& database,
       Add(Finding::Severity::kWarning, broken.what + " (no step needs it)");
       continue;
     }
-    for (const auto& [leaf, names] : it->second) {
+    for (const auto& [name, names] : it->second) {
+      const auto& [leaf, tied_to] = name;
       std::string steps;
       for (const StepName& step : names) {
         absl::StrAppendFormat(&steps, "%s%s", steps.empty() ? "" : ", ",
                               step.Text());
       }
       Add(Finding::Severity::kDamage,
-          absl::StrFormat("%s: %s (hurts step %s)", leaf, broken.what, steps),
+          absl::StrFormat("%s: %s%s (hurts step %s)", leaf,
+                          tied_to.empty() ? "" : "tied to " + tied_to + ": ",
+                          broken.what, steps),
           names, leaf);
     }
   }

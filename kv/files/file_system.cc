@@ -10,9 +10,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -187,9 +189,18 @@ absl::Status RemoveFile(const Options& options, const std::string& path) {
 }
 
 absl::Status MakeDirectory(const Options& options, const std::string& path) {
-  return Context(
+  absl::Status made = Context(
       FileSystemOf(options)->CreateDirIfMissing(path, IOOptions(), nullptr),
       "creating directory", path);
+  if (made.ok()) return made;
+  std::error_code error;
+  const std::filesystem::path target =
+      std::filesystem::read_symlink(path, error);
+  if (error || std::filesystem::exists(path, error)) return made;
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s is a link to %s, which is not there: make that folder, or remove the "
+      "link",
+      path, target.string()));
 }
 
 absl::StatusOr<std::vector<std::string>> ListDirectory(

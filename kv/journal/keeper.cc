@@ -90,6 +90,11 @@ JournalKeeper::JournalKeeper(KeeperContext context)
 
 JournalKeeper::~JournalKeeper() = default;
 
+std::uint64_t JournalKeeper::file() const {
+  const absl::MutexLock lock(&mutex_);
+  return file_;
+}
+
 void JournalKeeper::Warn(const absl::Status& status) const {
   if (!status.ok() && context_.options.log) {
     context_.options.log(Severity::kWarning,
@@ -391,8 +396,13 @@ absl::Status JournalKeeper::MergeInto(const JournalContent& journal,
   }
   std::unique_ptr<RowsReader> base;
   if (file.ordinal > 0) {
-    CKPTREE_ASSIGN_OR_RETURN(base,
-                             RowsReader::Open(context_.options, file.path));
+    absl::StatusOr<std::unique_ptr<RowsReader>> opened =
+        RowsReader::Open(context_.options, file.path);
+    // It may have stood among the files of an index that was made anew.
+    if (absl::IsNotFound(opened.status())) {
+      return absl::DataLossError(opened.status().message());
+    }
+    CKPTREE_ASSIGN_OR_RETURN(base, std::move(opened));
   }
   // Rows of a commit that the journal does not have would hide one that was
   // made in its place.

@@ -98,6 +98,8 @@ class JournalKeeper {
   absl::Status WriteRows();
 
   ChainPoint tip() const;
+  // The number of the file that it writes; 0: it has made none.
+  std::uint64_t file() const;
 
   // Ends the thread, seals the journal. `flushed`: the index has everything.
   absl::Status Close(bool flushed);

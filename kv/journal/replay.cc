@@ -195,6 +195,9 @@ absl::StatusOr<RowsFile> FindRowsFile(const Options& options,
       file.ordinal = (*reader)->head().ordinal;
       file.hash = (*reader)->head().hash;
     } else {
+      if (absl::IsDataLoss(reader.status())) {
+        file.damage = std::string(reader.status().message());
+      }
       // A name alone says nothing of commits that the journal does not know of.
       const absl::StatusOr<JournalContent> records = ReadJournal(
           options, directory, ~std::uint64_t{0}, /*beside_writer=*/true);
@@ -214,6 +217,27 @@ absl::StatusOr<RowsFile> FindRowsFile(const Options& options,
     newest.bytes = bytes.ok() ? *bytes : 0;
   }
   return newest;
+}
+
+absl::StatusOr<RowsFile> FindRowsFileAnywhere(const Options& options,
+                                              const std::string& directory) {
+  CKPTREE_ASSIGN_OR_RETURN(RowsFile file, FindRowsFile(options, directory));
+  if (file.ordinal == 0 || file.hash.has_value()) return file;
+  const std::string folder = IndexDirectory(directory);
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                           ListDirectory(options, folder));
+  for (const std::string& name : names) {
+    const std::string path = Join(folder, name);
+    const absl::StatusOr<std::unique_ptr<RowsReader>> reader =
+        RowsReader::Open(options, path);
+    if (!reader.ok() || (*reader)->head().ordinal != file.ordinal) continue;
+    file.hash = (*reader)->head().hash;
+    CKPTREE_ASSIGN_OR_RETURN(file.bytes, FileSize(options, path));
+    file.path = path;
+    file.damage.clear();
+    break;
+  }
+  return file;
 }
 
 absl::Status AllRows(

@@ -68,9 +68,16 @@ struct RowsFile {
   std::optional<base::Digest> hash;  // Of that commit, where the file says it.
   std::uint64_t bytes = 0;
   std::string path;
+  std::string damage;  // Why nothing of it can be read; empty: it can.
 };
 absl::StatusOr<RowsFile> FindRowsFile(const Options& options,
                                       const std::string& directory);
+
+// The same, for who has no index: where that file says nothing it may have
+// changed places with another one, and is looked for in the folder of the
+// index, too.
+absl::StatusOr<RowsFile> FindRowsFileAnywhere(const Options& options,
+                                              const std::string& directory);
 
 // All living rows as of the tip of `journal`, from the file of all rows and the
 // records after it, in order, given to `sink`. kDataLoss where either is not

@@ -335,14 +335,31 @@ void Database::Impl::AddFarFiles(const Instance& open,
 }
 
 absl::StatusOr<std::uint64_t> Database::FileBytes() const {
+  return impl_->FileBytes(/*settled=*/false);
+}
+
+absl::StatusOr<std::uint64_t> Database::SettledFileBytes() const {
+  return impl_->FileBytes(/*settled=*/true);
+}
+
+absl::StatusOr<std::uint64_t> Database::Impl::FileBytes(bool settled) const {
+  const std::uint64_t writing =
+      settled && keeper != nullptr ? keeper->file() : 0;
+  const auto skipped = [&](std::string_view name) {
+    if (!settled) return false;
+    const auto file = ParseJournalFileName(name);
+    return name == kReserveName ||
+           (writing != 0 && file.has_value() && file->file >= writing);
+  };
   std::uint64_t total = 0;
-  for (const std::string& directory : {IndexDirectory(impl_->directory),
-                                       Join(impl_->directory, kJournalName)}) {
+  for (const std::string& folder :
+       {IndexDirectory(directory), Join(directory, kJournalName)}) {
     CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                             ListDirectory(impl_->reader_options, directory));
+                             ListDirectory(reader_options, folder));
     for (const std::string& name : names) {
+      if (skipped(name)) continue;
       const absl::StatusOr<std::uint64_t> bytes =
-          FileSize(impl_->reader_options, Join(directory, name));
+          FileSize(reader_options, Join(folder, name));
       if (bytes.ok()) total += *bytes;  // Others went since.
     }
   }

@@ -530,8 +530,7 @@ absl::StatusOr<std::vector<std::string>> Database::CheckJournal(
   const absl::Status rows = read();
   if (absl::IsPermissionDenied(rows)) return rows;
   if (!rows.ok() && !absl::IsNotFound(rows)) {
-    damage.push_back(
-        absl::StrFormat("%s; the index has these rows", rows.message()));
+    damage.push_back(IndexHasRows(std::string(rows.message())));
   }
   return damage;
 }

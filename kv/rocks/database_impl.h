@@ -108,6 +108,13 @@ struct Database::Impl {
   absl::StatusOr<std::optional<LockHolder>> ProbeWriter() const;
   // database_open.cc: kNotFound, kFailedPrecondition where it cannot be opened.
   absl::StatusOr<StoreDirectory> LookAtStore() const;
+  // database.cc.
+  absl::StatusOr<std::uint64_t> FileBytes(bool settled) const;
+  // database_open.cc: the journal writes `tip` and `reserve` anew. Tables that
+  // have these names get others, by which a new index finds them, until it has
+  // them.
+  absl::Status PutTablesAside() const;
+  absl::Status RemoveTablesAside() const;
   // database_open.cc: an index from rows and tables; the damaged one stays
   // beside it.
   absl::Status MakeIndexAnew(const Standing& standing);

@@ -53,6 +53,9 @@ absl::Status FinishSwap(const Options& options, const std::string& directory,
   return SyncDirectory(options, directory);
 }
 
+// Another name of a file of the journal that is a table.
+std::string Aside(const std::string& path) { return path + ".sst"; }
+
 // RocksDB makes an empty log at each open; nothing was ever written to one.
 absl::Status RemoveLogs(const Options& options, const std::string& db) {
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
@@ -128,6 +131,26 @@ absl::StatusOr<StoreDirectory> Database::Impl::LookAtStore() const {
       "the store in %s has lost its journal: `ckptree repair` makes it anew "
       "from the index",
       directory));
+}
+
+absl::Status Database::Impl::PutTablesAside() const {
+  const std::string journal = Join(directory, kJournalName);
+  for (const std::string_view name : {kTipName, kReserveName}) {
+    const std::string path = Join(journal, name);
+    if (!IsTable(reader_options, path)) continue;
+    CKPTREE_RETURN_IF_ERROR(RenameFile(writer_options, path, Aside(path)));
+    CKPTREE_RETURN_IF_ERROR(SyncDirectory(writer_options, journal));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Database::Impl::RemoveTablesAside() const {
+  const std::string journal = Join(directory, kJournalName);
+  for (const std::string_view name : {kTipName, kReserveName}) {
+    CKPTREE_RETURN_IF_ERROR(
+        RemoveFile(writer_options, Aside(Join(journal, name))));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Database::Impl::MakeIndexAnew(const Standing& standing) {
@@ -282,12 +305,14 @@ absl::Status Database::Impl::OpenForWriting(const Database& database,
                                           /*beside_writer=*/false, &standing));
     }
     CKPTREE_RETURN_IF_ERROR(standing.lost);
+    CKPTREE_RETURN_IF_ERROR(PutTablesAside());
     // The new index counts the last record, which may only have been in the
     // page cache.
     ReportJournal(standing);
     keeper = std::make_unique<JournalKeeper>(ContextOf(standing));
     CKPTREE_RETURN_IF_ERROR(keeper->Begin());
     CKPTREE_RETURN_IF_ERROR(MakeIndexAnew(standing));
+    CKPTREE_RETURN_IF_ERROR(RemoveTablesAside());
     const std::vector<std::string> damage = standing.damage;
     CKPTREE_ASSIGN_OR_RETURN(
         standing, LookAtStanding(reader_options, directory, Role::kReadOnly,

@@ -48,6 +48,7 @@
 #include "kv/rocks/rocksdb_options.h"
 #include "kv/rocks/segment_layout.h"
 #include "kv/rocks/segment_table.h"
+#include "kv/rocks/table_parts.h"
 #include "kv/rocks/table_source.h"
 #include "kv/store_directory.h"
 #include "rocksdb/comparator.h"
@@ -231,13 +232,20 @@ class Rebuilder {
 
   // Step 1.
   absl::Status LookAtTables() {
-    CKPTREE_ASSIGN_OR_RETURN(
-        const std::vector<std::string> names,
-        ListDirectory(source_.options, source_.db_directory));
+    for (const std::string& folder :
+         {source_.db_directory, source_.journal_directory}) {
+      CKPTREE_RETURN_IF_ERROR(LookAtTablesOf(folder));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status LookAtTablesOf(const std::string& folder) {
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                             ListDirectory(source_.options, folder));
     for (const std::string& name : names) {
-      if (!name.ends_with(".sst")) continue;
       CKPTREE_RETURN_IF_ERROR(CheckCancelled());
-      const std::string path = Join(source_.db_directory, name);
+      const std::string path = Join(folder, name);
+      if (!name.ends_with(".sst") && !IsTable(source_.options, path)) continue;
       bool is_folder = false;
       FileSystemOf(source_.options)
           ->IsDirectory(path, rocksdb::IOOptions(), &is_folder, nullptr)
@@ -256,7 +264,7 @@ class Rebuilder {
         report_.unread.push_back(
             absl::StrFormat("the table cannot be read: %s",
                             std::string(table.status().message())));
-        if (IsUnreadable(table.status())) unreadable_.push_back(name);
+        if (IsUnreadable(table.status())) unreadable_.push_back(path);
         continue;
       }
       if (!table->damage().ok()) {
@@ -368,8 +376,8 @@ class Rebuilder {
 
   // Step 5.
   absl::Status KeepUnreadable() {
-    for (std::string_view name : unreadable_) {
-      const std::string from = Join(source_.db_directory, name);
+    for (const std::string& from : unreadable_) {
+      std::string_view name = BaseName(from);
       if (name.starts_with(kUnreadableTablePrefix)) {
         name.remove_prefix(kUnreadableTablePrefix.size());
       }
@@ -441,7 +449,7 @@ class Rebuilder {
   FreshIndex fresh_;
   RebuildReport report_;
   std::map<Space, std::vector<SegmentTable>> tables_;
-  std::vector<std::string> unreadable_;  // Names of tables.
+  std::vector<std::string> unreadable_;  // Tables.
   std::vector<std::string> copies_;      // Of leaf records, to be taken in.
   // Blocks that are still to be found.
   std::map<std::string, BlockName> wanted_;
@@ -449,6 +457,17 @@ class Rebuilder {
 };
 
 }  // namespace
+
+bool IsTable(const Options& options, const std::string& path) {
+  const DamagedTablesWelcome welcome;
+  const absl::StatusOr<std::uint64_t> bytes = FileSize(options, path);
+  std::unique_ptr<rocksdb::FSRandomAccessFile> file;
+  return bytes.ok() && *bytes > 0 &&
+         FileSystemOf(options)
+             ->NewRandomAccessFile(path, rocksdb::FileOptions(), &file, nullptr)
+             .ok() &&
+         TableTail(file.get(), *bytes).ReadFooter().has_value();
+}
 
 void FindIn(const JournalBlocks& blocks, RebuildSource* source) {
   const auto finding = [](const auto& known) {

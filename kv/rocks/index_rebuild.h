@@ -28,6 +28,8 @@ using RowSink =
 struct RebuildSource {
   // A db/ directory, whatever became of it: only its tables are looked at.
   std::string db_directory;
+  // Where files may be that changed places with some of it, of any name.
+  std::string journal_directory;
   // Below which it is read.
   Options options;
   // Gives every living row once; there must be one of `records`.
@@ -44,6 +46,10 @@ struct RebuildSource {
   // anew when the disk gives them again finds them there.
   bool keeps_unreadable = false;
 };
+
+// Whether a file ends as a table does: one that changed places with another
+// file has the name of that.
+bool IsTable(const Options& options, const std::string& path);
 
 // Has `source` find blocks in the records of a journal, whole and damaged ones.
 // `blocks` must outlive it.

@@ -99,7 +99,7 @@ class Salvager {
   // Step 2.
   absl::Status TakeRowsFile() {
     CKPTREE_ASSIGN_OR_RETURN(const RowsFile file,
-                             FindRowsFile(reader_options_, from_));
+                             FindRowsFileAnywhere(reader_options_, from_));
     base_ = file.ordinal;
     if (base_ == 0) return absl::OkStatus();
     absl::StatusOr<std::unique_ptr<RowsReader>> reader = RowsReader::Open(
@@ -381,6 +381,7 @@ class Salvager {
     const JournalBlocks blocks = BlocksIn(all.ok() ? *all : journal_);
     RebuildSource source;
     source.db_directory = IndexDirectory(from_);
+    source.journal_directory = Join(from_, kJournalName);
     source.options = reader_options_;
     source.space_of = [this](std::string_view value) {
       return space_of_(value);

@@ -3,6 +3,7 @@
 #include "kv/rocks/standing.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <set>
@@ -117,10 +118,13 @@ void JudgeLosses(Standing* standing, bool beside_writer) {
 
 // Why the file of all rows has another name than its own; empty: it has it.
 std::string WrongName(const RowsFile& rows) {
-  const std::string name(BaseName(rows.path));
-  return rows.ordinal == 0 || name == RowsFileName(rows.ordinal)
+  const std::filesystem::path path(rows.path);
+  const std::filesystem::path folder = path.parent_path().filename();
+  return rows.ordinal == 0 || (folder == kJournalName &&
+                               path.filename() == RowsFileName(rows.ordinal))
              ? ""
-             : absl::StrFormat("journal/%s is %s under another name", name,
+             : absl::StrFormat("%s is %s under another name",
+                               (folder / path.filename()).string(),
                                RowsFileName(rows.ordinal));
 }
 
@@ -132,6 +136,9 @@ std::vector<std::string> DamageOfJournal(const Standing& standing,
   const RowsFile& rows = standing.rows;
   if (std::string wrong = WrongName(rows); !wrong.empty()) {
     damage.push_back(std::move(wrong));
+  }
+  if (!rows.damage.empty()) {
+    damage.push_back(IndexHasRows(rows.damage));
   }
   const std::uint64_t wanted = standing.journal.begins_behind;
   if (rows.ordinal < wanted) {
@@ -225,7 +232,22 @@ void ForgetWhatWasRead(const Options& options, const std::string& directory) {
   }
 }
 
+// `rows`, where the folder of the index of `directory`, in which they may
+// stand, is read as `folder`.
+RowsFile WithIndexAt(RowsFile rows, const std::string& directory,
+                     const std::string& folder) {
+  const std::filesystem::path path(rows.path);
+  if (path.parent_path() == IndexDirectory(directory)) {
+    rows.path = Join(folder, path.filename().string());
+  }
+  return rows;
+}
+
 }  // namespace
+
+std::string IndexHasRows(std::string_view damage) {
+  return absl::StrFormat("%s; the index has these rows", damage);
+}
 
 absl::StatusOr<Standing> LookAtStanding(const Options& options,
                                         const std::string& directory, Role role,
@@ -248,7 +270,8 @@ absl::Status ReadAllRows(const Options& options, const std::string& directory,
                          Standing* standing) {
   *standing = Standing();
   standing->problem = std::move(problem);
-  CKPTREE_ASSIGN_OR_RETURN(standing->rows, FindRowsFile(options, directory));
+  CKPTREE_ASSIGN_OR_RETURN(standing->rows,
+                           FindRowsFileAnywhere(options, directory));
   // The record that the rows are as of, too: the next file begins with it.
   CKPTREE_ASSIGN_OR_RETURN(
       standing->journal,
@@ -295,6 +318,7 @@ absl::StatusOr<RebuildReport> MakeIndex(const Options& from_options,
   const JournalBlocks blocks = BlocksIn(all.ok() ? *all : standing.journal);
   RebuildSource source;
   source.db_directory = db_directory;
+  source.journal_directory = Join(directory, kJournalName);
   source.options = from_options;
   source.keeps_unreadable = !IsInMemory(to_options);
   source.space_of = [&from_options](std::string_view value) {
@@ -302,6 +326,7 @@ absl::StatusOr<RebuildReport> MakeIndex(const Options& from_options,
                                       : std::nullopt;
   };
   FindIn(blocks, &source);
+  const RowsFile rows = WithIndexAt(standing.rows, directory, db_directory);
   source.rows = [&](RowSink sink) -> absl::Status {
     // The marker stands behind all other rows of its space.
     const std::string marker = EncodeMarker(standing.journal.tip);
@@ -310,7 +335,7 @@ absl::StatusOr<RebuildReport> MakeIndex(const Options& from_options,
       return sink({space, std::string(kMarkerKey)}, marker);
     };
     CKPTREE_RETURN_IF_ERROR(
-        AllRows(from_options, standing.rows, standing.journal,
+        AllRows(from_options, rows, standing.journal,
                 [&](const RowKey& key, const RowValue& value) -> absl::Status {
                   if (!records || key.space == Space::kRecords) {
                     return sink(key, value);

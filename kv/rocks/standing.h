@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -45,6 +46,9 @@ struct Standing {
            small.ordinal < journal.tip.ordinal;
   }
 };
+
+// What is told of a damaged file of all rows beside a whole index.
+std::string IndexHasRows(std::string_view damage);
 
 // Opens the index in `role` and reads the journal from where the index ends.
 // `beside_writer`: an error, or a problem, may mean that the writer did

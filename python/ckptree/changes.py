@@ -306,6 +306,9 @@ class BlameRow(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
+    # Of the step since which it is so, "" for the main one; None where that is
+    # not listed any more: nobody knows.
+    since_branch: str | None
 
     @staticmethod
     def of(fields: dict[str, Any]) -> "BlameRow":
@@ -321,4 +324,5 @@ class BlameRow(NamedTuple):
             kind.dtype,
             kind.shape,
             detail["nbytes"],
+            fields["branch"],
         )

@@ -314,7 +314,9 @@ Record ToDict(const DiffReport& report) {
 
 Record ToDict(const BlameEntry& entry) {
   return Fields()("leaf", nb::cast(entry.leaf))("detail", ToDict(entry.detail))(
-             "listed", entry.listed)
+             "listed", entry.listed)(
+             "branch",
+             entry.listed ? nb::object(ToText(entry.branch)) : nb::none())
       .Take();
 }
 

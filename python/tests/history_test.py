@@ -217,6 +217,22 @@ def test_whom_to_blame(run):
         run.blame(glob="paramz")
 
 
+def test_the_branch_of_whom_to_blame(store):
+    store.save(1, {"a": 1, "b": 1}).result()
+    store.fork(1, branch="side")
+    store.save(2, {"a": 2, "b": 1}).result()
+    store.save(2, {"a": 1, "b": 2}, branch="side").result()
+    blamed = {row.name: row for row in store["side/2"].blame()}
+    assert {
+        name: (row.since_step, row.since_branch)
+        for name, row in blamed.items()
+    } == {"a": (1, ""), "b": (2, "side")}
+    store.save(3, {"a": 1, "b": 2}, branch="side").result()
+    store.delete("side/2")
+    (row,) = store["side/3"].blame("b")
+    assert (row.since_step, row.listed, row.since_branch) == (2, False, None)
+
+
 def test_no_array_is_read(run):
     before = run.counters().bytes_read
     run.history("params/w")

@@ -226,6 +226,29 @@ TEST_F(DamageTest, APartBuiltByAnotherProcessIsWhole) {
   EXPECT_THAT(StepNumbers(), ElementsAre(1, 2, 3));
 }
 
+// They fail as it does.
+TEST_F(DamageTest, TiesOfWhatIsDamagedAreNamed) {
+  StepBuilder builder = store_->Begin(3);
+  const Bytes bytes = RandomBytes(40 * kChunk, 3);
+  builder.Put("enc", Uint8s(bytes));
+  builder.Tie("dec", "enc");
+  builder.Tie("a/dec", "enc");
+  builder.Put("whole", Uint8s(RandomBytes(10, 4)));
+  ASSERT_OK(Commit(std::move(builder)));
+  Damage(schema::Space::kChunks);
+  std::set<std::string> unreadable;
+  const Step step = Restored(AtStep(3));
+  for (const char* name : {"enc", "dec", "a/dec", "whole"}) {
+    if (!step.Value(name).ok()) unreadable.insert(name);
+  }
+  EXPECT_EQ(unreadable, (std::set<std::string>{"enc", "dec", "a/dec"}));
+  const auto report = store_->Verify({});
+  ASSERT_OK(report);
+  std::set<std::string> named;
+  for (const Finding& finding : report->findings) named.insert(finding.leaf);
+  EXPECT_EQ(named, unreadable);
+}
+
 // A flipped bit costs the leaf whose bytes it is among: reads go around the
 // damage, and verify names that leaf alone, with its steps.
 TEST_F(DamageTest, AFlippedBitCostsItsChunkAndNoMore) {

@@ -102,7 +102,8 @@ class Planner {
       const std::string& bytes = files_.bytes.at(change.file);
       change.at = PlaceFor(change, i);
       if (shape == DamageShape::kSwapped) {
-        change.other = random_.Pick(names);
+        // One of its kind, or any: of some kinds there is one file alone.
+        change.other = random_.Pick(random_.OneIn(2) ? names_ : names);
         if (change.other == change.file) continue;
       } else if (shape == DamageShape::kDuplicated) {
         change.other = Renumbered(change.file, files_);

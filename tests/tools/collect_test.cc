@@ -196,7 +196,9 @@ TEST_F(ToolsCollectTest, GcFreesWhatIsDead) {
       << done;
   EXPECT_THAT(done["kept"], IsEmpty());
   EXPECT_LE(TableBytes() + 2 * kArray, before + 50000);
-  EXPECT_THAT(Do({"gc"}).out, StartsWith("there was nothing to free"));
+  EXPECT_THAT(Do({"gc"}).out,
+              StartsWith("there was nothing to free; what is dead in files"));
+  EXPECT_EQ(Do({"gc", "--full"}).out, "there was nothing to free\n");
   EXPECT_EQ(Do({"gc", "--dry-run"}).out,
             "there is nothing to free of removed steps\n");
   EXPECT_EQ(Do({"verify", "--deep"}).code, 0);

@@ -252,6 +252,9 @@ TEST_F(CopyCommandTest, BadInput) {
   fails({"copy", source_, copy_, "700"}, 3, "there is no step 700");
   fails({"copy", source_, copy_, "700..800"}, 3, "there is no step in");
   fails({"copy", source_, scratch_ / "no/copy"}, 2, "no/copy");
+  std::filesystem::create_symlink("gone", scratch_ / "link");
+  fails({"copy", source_, scratch_ / "link"}, 2,
+        "link is a link to gone, which is not there");
   fails({"-C", source_, "backup", copy_, "100"}, 2, "cannot take `100`");
   for (const char* flag : {"--sort=nope", "--columns=nope", "--where=nope>1"}) {
     fails({"copy", source_, copy_, flag}, 2, "nope");

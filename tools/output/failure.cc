@@ -65,6 +65,8 @@ std::string HintOfRemote(std::string_view address, const absl::Status& status) {
       address);
 }
 
+constexpr const char* kHintOfFileSize = "`ulimit -f` is less than it takes";
+
 }  // namespace
 
 absl::Status WithHint(absl::Status status, std::string_view hint) {
@@ -80,6 +82,11 @@ std::string HintOf(const absl::Status& status) {
   }
   if (const auto address = internal::OutOfReach(status)) {
     return HintOfRemote(*address, status);
+  }
+  const std::string message(status.message());
+  if (message.ends_with(std::strerror(EFBIG))) return kHintOfFileSize;
+  if (message.ends_with(std::strerror(EMFILE))) {
+    return "`ulimit -n` is less than it takes";
   }
   switch (status.code()) {
     case absl::StatusCode::kNotFound:
@@ -209,7 +216,7 @@ absl::Status FileError(int error, std::string_view what) {
       absl::StrFormat("%s: %s", what, std::strerror(error));
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
     return WithHint(absl::ResourceExhaustedError(text),
-                    error == EFBIG ? "`ulimit -f` is less than it takes"
+                    error == EFBIG ? kHintOfFileSize
                                    : "free some space there and try again");
   }
   return WithHint(absl::UnknownError(text), "name a place you may write to");

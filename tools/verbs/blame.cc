@@ -75,12 +75,9 @@ absl::StatusOr<int> RunBlame(Session& session) {
   table.make_row = [&](std::size_t i, std::vector<Cell>* cells) {
     const BlameEntry& entry = entries[i];
     RowMaker row(needed, cells);
-    const auto branch = listed.find(entry.detail.since_version);
     row.Add([&] {
       Cell since = StepCell(entry.detail.since_step);
-      if (branch != listed.end()) {
-        since.text = StepText(branch->second, entry.detail.since_step);
-      }
+      since.text = StepText(entry.branch, entry.detail.since_step);
       return since;
     });
     row.Add([&] {
@@ -91,9 +88,7 @@ absl::StatusOr<int> RunBlame(Session& session) {
     row.Add(
         [&] { return BytesCell(entry.detail.bytes, options->exact_bytes); });
     row.Add([&] { return CountCell(entry.detail.since_version); });
-    row.Add([&] {
-      return branch == listed.end() ? NoCell() : TextCell(branch->second);
-    });
+    row.Add([&] { return entry.listed ? TextCell(entry.branch) : NoCell(); });
   };
   if (absl::Status status = session.Print(std::move(table), *options);
       !status.ok()) {

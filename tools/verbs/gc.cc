@@ -86,18 +86,23 @@ Json ReportJson(const CollectReport& report) {
           {"no_room", report.no_room}};
 }
 
-std::string ReportText(const CollectReport& report, bool packs, bool exact) {
+std::string ReportText(const CollectReport& report,
+                       const CollectOptions& options, bool exact) {
   std::string text;
-  if (packs && report.files_packed == 0) {
+  if (options.pack && report.files_packed == 0) {
     text =
         "nothing was packed: what is smaller so is packed already, and the "
         "newest save stays as it is\n";
   }
   if (report.versions == 0 && report.files_rewritten == 0 &&
       report.files_dropped == 0) {
-    text +=
-        "there was nothing to free; what is dead in files that hold other "
-        "bytes goes where it is a quarter of one, with --full in any case\n";
+    text += "there was nothing to free";
+    if (options.min_dead_fraction > 0) {
+      text +=
+          "; what is dead in files that hold other bytes goes where it is a "
+          "quarter of one, with --full in any case";
+    }
+    text += "\n";
     // Rows of the index and of the journal, which no step has.
     if (report.file_bytes_after < report.file_bytes_before) {
       absl::StrAppendFormat(&text, "files: %s -> %s, rows were written anew\n",
@@ -158,7 +163,7 @@ absl::StatusOr<int> RunGc(Session& session) {
   if (!report.ok()) return report.status();
   session.out().Write(WantsJson(session)
                           ? JsonText(ReportJson(*report), true) + "\n"
-                          : ReportText(*report, options.pack, exact));
+                          : ReportText(*report, options, exact));
   if (absl::Status status = changes.Close(); !status.ok()) return status;
   return report->damaged.empty() ? kExitOk : kExitNegative;
 }

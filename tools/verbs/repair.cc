@@ -114,8 +114,9 @@ std::string WholeText(const RepairReport& report) {
 }
 
 std::string NameOfDamaged(const std::string& store) {
-  const std::string name = store + ".damaged";
   std::error_code error;
+  const std::filesystem::path real = std::filesystem::canonical(store, error);
+  const std::string name = (error ? store : real.string()) + ".damaged";
   return Escape(name) + (std::filesystem::exists(name, error)
                              ? ".N, as there is one of that name"
                              : "");

@@ -75,7 +75,8 @@ struct CollectReport {
   std::uint64_t files_rewritten = 0;
   std::uint64_t bytes_written = 0;  // By rewriting.
   std::uint64_t files_packed = 0;   // Of those rewritten: CollectOptions::pack.
-  // Of all files of the database and the journal.
+  // Of all files of the database and the journal, but for what the journal
+  // writes now and keeps for a full disk, which comes and goes by itself.
   std::uint64_t file_bytes_before = 0;
   std::uint64_t file_bytes_after = 0;
   std::vector<KeptVersion> kept = {};     // For a later collection.

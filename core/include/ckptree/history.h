@@ -108,6 +108,8 @@ struct BlameEntry {
   LeafDetail detail = {};  // since_step, since_version
   // That step is still listed, with that version.
   bool listed = false;
+  // Of that step, "" for the main one; where it is not listed nobody knows.
+  std::string branch = {};
 };
 
 // For each leaf of `step` whose name matches `glob`, in tree order, without

@@ -277,7 +277,9 @@ class CKPTREE_EXPORT Store {
   absl::StatusOr<StepInfo> Resolve(const StepSelector& selector) const;
 
   // For readers: lists the steps that were committed since the open or the last
-  // Refresh(). Cheap where there are none. Writers have nothing to do.
+  // Refresh(). Cheap where there are none. Writers have nothing to do. Of a
+  // store that is read by its address, a step that is open and was deleted
+  // there cannot be read from then on: no writer there knows who reads.
   // kFailedPrecondition: another store stands in that directory by now, or a
   // copy of it without what was seen; this one shows what it had, to be opened
   // anew.

@@ -94,7 +94,15 @@ def pieces(value: Any) -> Pieces | Container | None:
     _check(value)
     if value.device.type == "meta":
         raise ValueError("a tensor on the meta device has no values to save")
-    if torch_memory.is_freed(value):
+    try:
+        freed = torch_memory.is_freed(value)
+    except NotImplementedError as error:
+        raise TypeError(
+            "a tensor without memory of its own, as those within "
+            "torch.func.vmap or torch.func.grad: save it outside of these "
+            f"({error})"
+        ) from None
+    if freed:
         raise ValueError(
             "the memory of the tensor was freed (its storage ends before it, "
             "as FSDP leaves it): save it where it is whole"
