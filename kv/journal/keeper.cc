@@ -396,13 +396,8 @@ absl::Status JournalKeeper::MergeInto(const JournalContent& journal,
   }
   std::unique_ptr<RowsReader> base;
   if (file.ordinal > 0) {
-    absl::StatusOr<std::unique_ptr<RowsReader>> opened =
-        RowsReader::Open(context_.options, file.path);
-    // It may have stood among the files of an index that was made anew.
-    if (absl::IsNotFound(opened.status())) {
-      return absl::DataLossError(opened.status().message());
-    }
-    CKPTREE_ASSIGN_OR_RETURN(base, std::move(opened));
+    CKPTREE_ASSIGN_OR_RETURN(base,
+                             RowsReader::Open(context_.options, file.path));
   }
   // Rows of a commit that the journal does not have would hide one that was
   // made in its place.
@@ -490,8 +485,9 @@ absl::Status JournalKeeper::WriteRowsLocked() {
       merged = MergeInto(*journal, as_of, head);
     }
   }
-  if (absl::IsDataLoss(merged)) {
-    // What the journal has lost the index still has.
+  if (absl::IsDataLoss(merged) || absl::IsNotFound(merged)) {
+    // What the journal has lost the index still has; rows that stood among the
+    // files of a damaged one, too.
     Warn(merged);
     merged = ScanInto(head, &as_of);
   }

@@ -73,9 +73,8 @@ struct RowsFile {
 absl::StatusOr<RowsFile> FindRowsFile(const Options& options,
                                       const std::string& directory);
 
-// The same, for who has no index: where that file says nothing it may have
-// changed places with another one, and is looked for in the folder of the
-// index, too.
+// The same without an index: where that file says nothing it may have changed
+// places with another one, and is looked for in the folder of the index, too.
 absl::StatusOr<RowsFile> FindRowsFileAnywhere(const Options& options,
                                               const std::string& directory);
 

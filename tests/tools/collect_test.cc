@@ -35,7 +35,6 @@ using testing::RandomBytes;
 using ::testing::StartsWith;
 
 constexpr std::size_t kArray = 3 << 20;
-constexpr std::size_t kJournalFile = 2 << 20;
 
 // Steps 10, 20, 30 of the main branch, each an array of its own and a shared
 // one; branch "trial" from step 20 with steps 25 and 30, which share 20's
@@ -190,14 +189,12 @@ TEST_F(ToolsCollectTest, GcFreesWhatIsDead) {
   EXPECT_GE(
       done["files_dropped"].get<int>() + done["files_rewritten"].get<int>(), 2)
       << done;
-  // The journal may have begun another file, which is made ahead.
-  EXPECT_GE(done["file_bytes_before"].get<std::uint64_t>() + kJournalFile,
+  EXPECT_GE(done["file_bytes_before"].get<std::uint64_t>(),
             done["file_bytes_after"].get<std::uint64_t>() + 2 * kArray)
       << done;
   EXPECT_THAT(done["kept"], IsEmpty());
   EXPECT_LE(TableBytes() + 2 * kArray, before + 50000);
-  EXPECT_THAT(Do({"gc"}).out,
-              StartsWith("there was nothing to free; what is dead in files"));
+  EXPECT_THAT(Do({"gc"}).out, StartsWith("there was nothing to free; what"));
   EXPECT_EQ(Do({"gc", "--full"}).out, "there was nothing to free\n");
   EXPECT_EQ(Do({"gc", "--dry-run"}).out,
             "there is nothing to free of removed steps\n");
