@@ -386,6 +386,17 @@ def test_what_cannot_be_kept_as_parts_is_named(store):
     assert store.steps() == []
 
 
+@pytest.mark.parametrize("within", [torch.func.vmap, torch.func.grad])
+def test_tensors_within_functions_of_torch_have_no_memory(store, within):
+    def saving(x):
+        with pytest.raises(TypeError, match="^w: .*: save outside of these"):
+            store.save(1, {"w": x})
+        return x.sum()
+
+    within(saving)(torch.ones(2, 3))
+    assert store.steps() == []
+
+
 def test_a_store_that_names_a_class_runs_nothing_of_it(store):
     """The class is imported by nobody, though it could be."""
     value = scaled(0, context_of(3))

@@ -98,9 +98,8 @@ def pieces(value: Any) -> Pieces | Container | None:
         freed = torch_memory.is_freed(value)
     except NotImplementedError as error:
         raise TypeError(
-            "a tensor without memory of its own, as those within "
-            "torch.func.vmap or torch.func.grad: save it outside of these "
-            f"({error})"
+            "a tensor without memory of its own, as within torch.func.vmap "
+            f"or torch.func.grad: save outside of these ({error})"
         ) from None
     if freed:
         raise ValueError(
