@@ -104,10 +104,11 @@ std::string ReportText(const CollectReport& report,
     }
     text += "\n";
     // Rows of the index and of the journal, which no step has.
-    if (report.file_bytes_after < report.file_bytes_before) {
+    const std::string before = SizeText(report.file_bytes_before, exact);
+    const std::string after = SizeText(report.file_bytes_after, exact);
+    if (report.file_bytes_after < report.file_bytes_before && before != after) {
       absl::StrAppendFormat(&text, "files: %s -> %s, rows were written anew\n",
-                            SizeText(report.file_bytes_before, exact),
-                            SizeText(report.file_bytes_after, exact));
+                            before, after);
     }
   } else {
     if (report.versions > 0 || report.files_packed == 0) {
