@@ -273,7 +273,10 @@ StepBuilder& StepBuilder::Fail(const absl::Status& why) {
   return *this;
 }
 
-absl::Status StepBuilder::status() const { return impl().status; }
+absl::Status StepBuilder::status() const {
+  impl().untold = nullptr;
+  return impl_->status;
+}
 
 SaveHandle StepBuilder::Commit() {
   SaveHandle handle = Submit();
@@ -284,6 +287,8 @@ SaveHandle StepBuilder::Commit() {
 SaveHandle StepBuilder::Submit() {
   this->impl();  // Ends the program where there is none.
   const std::unique_ptr<Impl> impl = std::move(impl_);
+  // That of an earlier save, which the handle may tell.
+  const bool untold = std::exchange(impl->untold, nullptr) != nullptr;
   const std::shared_ptr<internal::SaveSink> sink = std::move(impl->sink);
   std::shared_ptr<Save> save = impl->save;
   absl::Status status = impl->status;
@@ -314,11 +319,12 @@ SaveHandle StepBuilder::Submit() {
                                        impl->step, whose, status.message())),
           0)
       .IgnoreError();
-  // A failure that Begin() passed on is not one more, but among ranks the
-  // others are to hear of it.
+  // A failure that Begin() passed on, and status() told, is not one more, but
+  // among ranks the others are to hear of it.
   if (sink != nullptr) {
     sink->Fail(save, status);
-  } else if (!impl->passed_on && impl->engine->CheckWritable().ok()) {
+  } else if ((untold || !impl->passed_on) &&
+             impl->engine->CheckWritable().ok()) {
     impl->engine->writer()->Fail(save, status);
   }
   return handle;

@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "ckptree/save.h"
 #include "core/engine/engine.h"
+#include "core/save/failed_saves.h"
 #include "core/save/save.h"
 #include "core/save/save_sink.h"
 #include "core/save/step_content.h"
@@ -57,6 +58,16 @@ struct StepBuilder::Impl {
 
   ~Impl() {
     if (sink != nullptr) sink->Dropped();
+    if (untold != nullptr) failures->PutBack(untold);
+  }
+
+  // The failure of an earlier save that nobody else is told of is the status;
+  // dropped before anybody asked for it, it is told by the next call.
+  absl::Status PassOn(internal::FailedSaves* from) {
+    failures = from;
+    absl::Status unseen = from->Take(/*only_dropped=*/true, &untold);
+    passed_on = !unseen.ok();
+    return unseen;
   }
 
   const std::shared_ptr<internal::Engine> engine;
@@ -70,6 +81,8 @@ struct StepBuilder::Impl {
   std::shared_ptr<internal::Save> save;  // Null where status is not OK at once.
   absl::Status status;
   bool passed_on = false;  // `status` is the failure of an earlier save.
+  std::shared_ptr<internal::Save> untold;  // That save, until somebody knows.
+  internal::FailedSaves* failures = nullptr;  // Of the engine, or its group.
 };
 
 }  // namespace ckptree

@@ -117,12 +117,7 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
   internal::BranchId branch;
   impl->status = [&]() -> absl::Status {
     CKPTREE_RETURN_IF_ERROR(engine()->CheckWritable());
-    absl::Status unseen =
-        engine()->writer()->TakeUnseenFailure(/*only_dropped=*/true);
-    if (!unseen.ok()) {
-      impl->passed_on = true;
-      return unseen;
-    }
+    CKPTREE_RETURN_IF_ERROR(impl->PassOn(&engine()->writer()->failed()));
     CKPTREE_RETURN_IF_ERROR(internal::CheckHealth(engine()->database()));
     if (step < 0) {
       return absl::InvalidArgumentError(

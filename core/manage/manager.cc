@@ -387,7 +387,15 @@ absl::StatusOr<bool> CheckpointManager::Save(
   if (const absl::Status filled = internal::GuardedStatus(
           "filling a step", [&] { return fill(*builder); });
       !filled.ok()) {
-    return impl_->GiveUp(*std::move(builder), filled);
+    return builder->impl_ != nullptr
+               ? impl_->GiveUp(*std::move(builder), filled)
+               : filled;
+  }
+  if (builder->impl_ == nullptr) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "step %d: `fill` committed the builder, or moved it away: it only puts "
+        "the step together, and Save() commits it",
+        step));
   }
   CKPTREE_RETURN_IF_ERROR(EndSave(*std::move(builder)));
   return true;

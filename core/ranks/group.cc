@@ -226,9 +226,7 @@ StepBuilder GroupRank::Begin(std::int64_t step, const SaveOptions& options) {
     built = std::make_unique<RankPeer::Impl>(engine, step);
     built->status = [&]() -> absl::Status {
       CKPTREE_RETURN_IF_ERROR(engine->CheckUsable());
-      absl::Status unseen = ends_.member->failed().Take(/*only_dropped=*/true);
-      built->passed_on = !unseen.ok();
-      return unseen;
+      return built->PassOn(&ends_.member->failed());
     }();
     if (built->status.ok()) {
       built->save = std::make_shared<Save>(BranchId(), step, options);

@@ -25,8 +25,9 @@ class FailedSaves {
   }
 
   // The oldest failure that nobody saw; with `only_dropped` of saves that have
-  // no handle any more. OK where there is none.
-  absl::Status Take(bool only_dropped) {
+  // no handle any more. OK where there is none. `whose`, where it is not null:
+  // the save, for PutBack().
+  absl::Status Take(bool only_dropped, std::shared_ptr<Save>* whose = nullptr) {
     const absl::MutexLock lock(&mu_);
     std::erase_if(saves_, [](const std::shared_ptr<Save>& save) {
       return save->is_of_manager.load() ||
@@ -36,10 +37,18 @@ class FailedSaves {
       if (!(*it)->FailedUnseen()) continue;  // It has not ended.
       if (only_dropped && (*it)->HasHandle()) continue;
       absl::Status status = (*it)->TakeFailure();
+      if (whose != nullptr) *whose = *it;
       saves_.erase(it);
       return status;
     }
     return absl::OkStatus();
+  }
+
+  // Whoever took it told nobody.
+  void PutBack(const std::shared_ptr<Save>& save) {
+    save->PutFailureBack();
+    const absl::MutexLock lock(&mu_);
+    saves_.insert(saves_.begin(), save);
   }
 
  private:

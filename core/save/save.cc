@@ -226,6 +226,11 @@ bool Save::FailedUnseen() const {
   return result_.has_value() && !result_->ok() && !seen_;
 }
 
+void Save::PutFailureBack() {
+  const absl::MutexLock lock(&mu_);
+  seen_ = false;
+}
+
 absl::Status Save::TakeFailure() {
   absl::MutexLock lock(&mu_);
   seen_ = true;

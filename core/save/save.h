@@ -150,6 +150,7 @@ class Save {
   bool FailedUnseen() const;
   // Why it failed; counts as told.
   absl::Status TakeFailure();
+  void PutFailureBack();
 
  private:
   void HurryUnless(bool (Save::*over)() const, absl::Duration timeout) const;

@@ -31,6 +31,10 @@ absl::Status Invalid(const absl::FormatSpec<Args...>& format,
   return absl::InvalidArgumentError(absl::StrFormat(format, args...));
 }
 
+std::string TagText(const std::string& tag) {
+  return tag.empty() ? "" : absl::StrFormat(" with the tag %s", tag);
+}
+
 // As Path::Validate(), which says what is wrong; the path, encoded.
 bool Encodes(const Path& path, std::string* encoded) {
   encoded->clear();
@@ -229,9 +233,12 @@ absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
       if (tensor.chunk_shape.size() != box.shape.size() || !positive ||
           tensor.packed || !chunk.has_value() ||
           *chunk > schema::kMaxChunkBytes) {
-        return Invalid("%s: chunk shape %s is not possible (at most %d bytes)",
-                       name, ShapeText(tensor.chunk_shape),
-                       schema::kMaxChunkBytes);
+        return Invalid(
+            "%s: chunk shape %s of %s%s is not possible: it has as many "
+            "dimensions, each at least 1, and at most %d bytes; arrays of less "
+            "than a byte an element take none",
+            name, ShapeText(tensor.chunk_shape), Name(tensor.dtype),
+            ShapeText(box.shape), schema::kMaxChunkBytes);
       }
       box.chunk_shape = std::move(tensor.chunk_shape);
       if (tensor.copy && !ChunkGrid(box).contiguous()) {
@@ -451,11 +458,12 @@ absl::Status ContentBuilder::AddBoxTo(SourceLeaf* first,
   }
   if (second.of_type != first->of_type) {
     return Invalid(
-        "%s was put twice: %s of shape %s and %s of shape %s; boxes of one "
+        "%s was put twice: %s of shape %s%s and %s of shape %s%s; boxes of one "
         "array have its element type, global_shape and tag",
         path.Text(), Name(first->entry().dtype),
-        ShapeText(first->entry().shape), Name(second.entry().dtype),
-        ShapeText(second.entry().shape));
+        ShapeText(first->entry().shape), TagText(first->entry().tag),
+        Name(second.entry().dtype), ShapeText(second.entry().shape),
+        TagText(second.entry().tag));
   }
   const schema::Box& box = *second.only.box;
   for (const SourceBox& other : first->boxes()) {

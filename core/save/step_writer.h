@@ -109,6 +109,7 @@ class StepWriter : public SaveSink {
   // The oldest failure that nobody saw; with `only_dropped` of saves that have
   // no handle any more. OK where there is none.
   absl::Status TakeUnseenFailure(bool only_dropped);
+  FailedSaves& failed() { return failed_; }
 
   // A version that no save has or gets.
   std::uint64_t TakeVersion() { return ++last_version_; }

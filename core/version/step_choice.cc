@@ -45,6 +45,11 @@ absl::StatusOr<StepRecordPtr> BestOf(const StepsByNumber& steps,
         absl::StrFormat("%d is no mode of a best step: kMin or kMax",
                         static_cast<int>(selector.mode)));
   }
+  if (selector.name.empty()) {
+    return absl::InvalidArgumentError(
+        "the best step by a policy is asked of a CheckpointManager, which has "
+        "one: name a metric, as in Best(metric, mode)");
+  }
   StepRecordPtr found;
   double best = 0;
   for (const auto& [step, record] : steps) {

@@ -4,8 +4,11 @@
 // not at the end of the save: limits, and ties to what is no leaf.
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -140,6 +143,39 @@ TEST_F(EarlyMistakesTest, TiesThatAreNone) {
   StepBuilder step = store_->Begin(9);
   step.Tie("a/x", "b").PutNode("a/n", EntryKind::kDict).Tie("a/y", "b");
   EXPECT_OK(step.PutInt("b", 1).status());
+}
+
+// Nobody looks at what the next one says, or at its handle.
+TEST_F(EarlyMistakesTest,
+       AnUnseenFailureThatANextBeginDidNotTellIsToldByFlush) {
+  const auto fails = [this] {
+    StepBuilder builder = store_->Begin(1);
+    Tensor tensor;
+    tensor.dtype = DType::kUint8;
+    tensor.shape = {1 << 20};
+    tensor.copy = [](std::uint64_t, std::span<std::byte>) {
+      return absl::InternalError("the device is gone");
+    };
+    builder.Put("w", tensor);
+    static_cast<void>(std::move(builder).Commit());
+    EXPECT_OK(store_->WaitForSaves());
+  };
+  const auto is_told = [] {
+    return StatusIs(absl::StatusCode::kInternal,
+                    HasSubstr("step 1 was not saved"));
+  };
+  fails();
+  static_cast<void>(store_->Begin(2));
+  EXPECT_THAT(store_->Flush(), is_told());
+  EXPECT_OK(store_->Flush());
+  fails();
+  static_cast<void>(store_->Begin(2).Commit());
+  EXPECT_THAT(store_->Flush(), is_told());
+  EXPECT_OK(store_->Flush());
+  fails();
+  static_cast<void>(store_->Begin(2));
+  EXPECT_THAT(store_->Begin(2).status(), is_told());
+  EXPECT_OK(store_->Close());
 }
 
 }  // namespace

@@ -327,6 +327,13 @@ TEST_F(ManagerTest, WhatFillSaysFailsTheCall) {  // SV-08
             Code::kInvalidArgument);
   EXPECT_EQ(TrySave(-1, {.force = true}).status().code(),
             Code::kInvalidArgument);
+  const auto moves = [](StepBuilder& builder) {
+    StepBuilder other = std::move(builder);
+    return other.PutInt("a", 1).status();
+  };
+  const absl::Status moved = manager_->Save(1, moves).status();
+  EXPECT_EQ(moved.code(), Code::kInvalidArgument);
+  EXPECT_THAT(moved.message(), HasSubstr("moved it away"));
   EXPECT_THAT(Steps(), IsEmpty());
   EXPECT_TRUE(Save(1));
   EXPECT_OK(manager_->Close());
