@@ -568,7 +568,7 @@ absl::Status Engine::Close() {
     writer_->Refuse();
     status.Update(
         writer_->WaitFor(writer_->submitted(), absl::InfiniteDuration()));
-    status.Update(writer_->TakeUnseenFailure(/*only_dropped=*/false));
+    status.Update(writer_->failed().Take(/*only_dropped=*/false));
     writer_->Stop();
   }
   if (collector_ != nullptr) collector_->Stop();

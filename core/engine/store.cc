@@ -357,7 +357,7 @@ std::uint64_t Store::SavesBegun() const {
 absl::Status Store::Flush(std::uint64_t saves, absl::Duration timeout) {
   CKPTREE_RETURN_IF_ERROR(engine()->CheckWritable());
   CKPTREE_RETURN_IF_ERROR(engine()->writer()->WaitFor(saves, timeout));
-  return engine()->writer()->TakeUnseenFailure(/*only_dropped=*/false);
+  return engine()->writer()->failed().Take(/*only_dropped=*/false);
 }
 
 absl::Status Store::WaitForSaves(absl::Duration timeout) const {

@@ -384,19 +384,15 @@ absl::StatusOr<bool> CheckpointManager::Save(
   CKPTREE_ASSIGN_OR_RETURN(std::optional<StepBuilder> builder,
                            BeginSave(step, arguments));
   if (!builder.has_value()) return false;
-  if (const absl::Status filled = internal::GuardedStatus(
-          "filling a step", [&] { return fill(*builder); });
-      !filled.ok()) {
-    return builder->impl_ != nullptr
-               ? impl_->GiveUp(*std::move(builder), filled)
-               : filled;
-  }
-  if (builder->impl_ == nullptr) {
-    return absl::InvalidArgumentError(absl::StrFormat(
+  absl::Status filled =
+      internal::GuardedStatus("filling a step", [&] { return fill(*builder); });
+  if (filled.ok() && builder->impl_ == nullptr) {
+    filled = absl::InvalidArgumentError(absl::StrFormat(
         "step %d: `fill` committed the builder, or moved it away: it only puts "
         "the step together, and Save() commits it",
         step));
   }
+  if (!filled.ok()) return impl_->GiveUp(*std::move(builder), filled);
   CKPTREE_RETURN_IF_ERROR(EndSave(*std::move(builder)));
   return true;
 }

@@ -109,7 +109,7 @@ absl::StatusOr<StepBuilder> CheckpointManager::Impl::BeginPart(
 
 absl::Status CheckpointManager::Impl::GiveUp(StepBuilder builder,
                                              const absl::Status& why) {
-  if (ranks == nullptr) return why;
+  if (ranks == nullptr || builder.impl_ == nullptr) return why;
   // The others are told why, and not only that it was dropped.
   const SaveHandle handle = std::move(builder).Fail(why).Submit();
   handle.save_->is_of_manager.store(true);

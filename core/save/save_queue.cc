@@ -74,10 +74,6 @@ std::vector<std::shared_ptr<const Save>> StepWriter::InFlight() const {
   return saves;
 }
 
-absl::Status StepWriter::TakeUnseenFailure(bool only_dropped) {
-  return failed_.Take(only_dropped);
-}
-
 Stats StepWriter::stats() const {
   Stats stats;
   {

@@ -106,9 +106,7 @@ class StepWriter : public SaveSink {
   // here and did not fail is in the catalog.
   std::vector<std::shared_ptr<const Save>> InFlight() const;
 
-  // The oldest failure that nobody saw; with `only_dropped` of saves that have
-  // no handle any more. OK where there is none.
-  absl::Status TakeUnseenFailure(bool only_dropped);
+  // Those that nobody saw.
   FailedSaves& failed() { return failed_; }
 
   // A version that no save has or gets.

@@ -320,6 +320,9 @@ TEST_F(CodedStoreTest, CollectionKnowsWhatIsDead) {
   EXPECT_LE(static_cast<double>(freed->stored_bytes),
             0.87 * static_cast<double>(freed->bytes));
   const std::uint64_t before = ChunkFileBytes();
+  const CollectReport kept = Collect({.min_dead_fraction = 1});
+  EXPECT_EQ(ChunkFileBytes(), before);  // Nothing of it is free yet.
+  EXPECT_LE(kept.bytes_freed - kept.bytes_left, kept.bytes_freed / 10);
   const CollectReport report = Collect({.min_dead_fraction = 0.4});
   EXPECT_GE(report.files_rewritten + report.files_dropped, 1u);
   EXPECT_LE(ChunkFileBytes(), before * 62 / 100);

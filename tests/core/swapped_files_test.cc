@@ -19,9 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using ::testing::Contains;
 using ::testing::ElementsAre;
-using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -93,12 +91,13 @@ TEST_F(SwappedFilesTest, TheRowsOfTheJournalWithEachFileOfTheIndex) {
     store_.reset();
     const std::string made = dir_ / "recovered";
     ASSERT_OK(Recover(path(), made));
+    ASSERT_OK_AND_ASSIGN(Store recovered, Store::Open(made, ReadOnly()));
     for (const auto& [step, bytes] : saved_) {
-      ASSERT_OK_AND_ASSIGN(Store recovered, Store::Open(made, ReadOnly()));
       ASSERT_OK_AND_ASSIGN(const Step opened, recovered.OpenStep(AtStep(step)));
       ASSERT_OK_AND_ASSIGN(const LeafValue value, opened.Value("w"));
       EXPECT_EQ(value.bytes, bytes) << step;
     }
+    ASSERT_OK(recovered.Close());
     fs::remove_all(made);
     Open();
     ExpectAllSteps();
