@@ -364,6 +364,9 @@ class Database {
 
   // The dead-handle or background error, or OK.
   absl::Status health() const;
+  // Makes the handle dead: memory ran out behind a commit, before all that this
+  // process knows of the store was made to fit it. Never throws.
+  void Abandon() const;
 
   // Bytes free for the store's owner on its file system.
   absl::StatusOr<std::uint64_t> FreeBytes() const;

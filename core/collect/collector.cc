@@ -13,6 +13,7 @@
 #include "core/collect/segment_files.h"
 #include "core/collect/small_sweep.h"
 #include "core/collect/tree_sweep.h"
+#include "core/process/applying.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
 #include "core/version/base_loader.h"
@@ -316,6 +317,7 @@ absl::StatusOr<std::size_t> Collector::CollectSteps(
   CKPTREE_ASSIGN_OR_RETURN(CollectCommit commit, batch.Finish());
   CKPTREE_RETURN_IF_ERROR(
       context_.database->Commit(std::move(commit.request)).status);
+  const Applying applying(*context_.database);
 
   pass->report.versions += planned;
   pass->progress.versions_done += planned;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "core/process/applying.h"
 #include "core/process/commit_status.h"
 #include "core/version/step_removal.h"
 #include "schema/keys.h"
@@ -100,6 +101,7 @@ absl::Status CatalogCommits::Remove(
     CKPTREE_RETURN_IF_ERROR(RemoveStep(database_, catalog_, *record, &request));
   }
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
+  const Applying applying(database_);
   std::vector<StepRecordPtr> erased;
   for (const auto& [version, record] : records) erased.push_back(record);
   catalog_.Apply(erased, nullptr);
@@ -136,6 +138,7 @@ absl::Status CatalogCommits::Tag(std::string_view name,
       Unchanged(database_, schema::StepKey(record->branch, record->step)));
   request.preconditions.push_back(std::move(row));
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
+  const Applying applying(database_);
   catalog_.PutTag(std::string(name), tag);
   return absl::OkStatus();
 }
@@ -150,6 +153,7 @@ absl::Status CatalogCommits::Untag(std::string_view name) {
   request.kind = kv::CommitKind::kTag;
   request.batch.Delete(Space::kRecords, schema::TagKey(name));
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
+  const Applying applying(database_);
   catalog_.EraseTag(name);
   return absl::OkStatus();
 }
@@ -177,6 +181,7 @@ absl::Status CatalogCommits::Pin(const StepSelector& step, bool pinned) {
       Unchanged(database_, schema::StepKey(record->branch, record->step)));
   request.preconditions.push_back(std::move(row));
   CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
+  const Applying applying(database_);
   if (pinned) {
     catalog_.PutPin(record->version);
   } else {
@@ -247,6 +252,7 @@ absl::Status CatalogCommits::ReplaceBranch(schema::BranchRecord branch,
     if (!absl::IsAborted(replaced)) break;
   }
   CKPTREE_RETURN_IF_ERROR(replaced);
+  const Applying applying(database_);
   catalog_.PutBranch(number, std::move(branch));
   return absl::OkStatus();
 }
@@ -281,6 +287,7 @@ absl::Status CatalogCommits::AddBranch(schema::BranchRecord branch,
     keeper_.BranchDropped(number);
     return status;
   }
+  const Applying applying(database_);
   catalog_.PutBranch(number, std::move(branch));
   return absl::OkStatus();
 }
@@ -328,6 +335,7 @@ absl::Status CatalogCommits::DropBranch(std::string_view name,
     if (!absl::IsAborted(dropped)) break;
   }
   CKPTREE_RETURN_IF_ERROR(dropped);
+  const Applying applying(database_);
   catalog_.EraseBranch(number);
   keeper_.BranchDropped(number);
   for (const StepRecordPtr& record : steps) keeper_.Removed(record->version);

@@ -61,6 +61,7 @@ class CatalogCommits {
 
   // Held while a commit, or that of a save, is put together and made.
   absl::Mutex* mu() ABSL_LOCK_RETURNED(mu_) { return &mu_; }
+  const kv::Database& database() const { return database_; }
   // For the other commits under that lock.
   absl::Status CheckWritable() const { return context_.check_writable(); }
   absl::Status Commit(kv::CommitRequest request)

@@ -80,9 +80,11 @@ bool Engine::IsInCallback() const {
 
 void Engine::CloseAndLog() {
   if (forked()) return;
-  if (absl::Status status = Close(); !status.ok()) {
-    logger_.Log(LogSeverity::kError, "close", status);
-  }
+  GuardedStatus("Close", [this] {
+    const absl::Status status = Close();
+    if (!status.ok()) logger_.Log(LogSeverity::kError, "close", status);
+    return status;
+  }).IgnoreError();
 }
 
 kv::Options Engine::KvOptions(const EngineOptions& options) const {

@@ -152,7 +152,8 @@ class Engine {
   void SetPatience(absl::Duration patience) { patience_ = patience; }
   absl::Status Refresh();
   absl::Status Close();
-  // Nothing in a process that was forked off. A failure is logged.
+  // By a destructor: nothing in a process that was forked off, and nothing is
+  // thrown. A failure is logged.
   void CloseAndLog();
 
   // Of a reader of a directory, and not of the cache of an address.

@@ -408,60 +408,62 @@ absl::StatusOr<LeafPast> PastOf(const Store& store, const Path& path,
 
 absl::StatusOr<DiffReport> Diff(const Step& before, const Step& after,
                                 std::string_view glob) {
-  CKPTREE_ASSIGN_OR_RETURN(
-      internal::MaybeDifferent found,
-      internal::FindMaybeDifferent(internal::StepInside::Of(before),
-                                   internal::StepInside::Of(after), glob));
-  CKPTREE_ASSIGN_OR_RETURN(Leaves a,
-                           WithDetails(before, std::move(found.before)));
-  CKPTREE_ASSIGN_OR_RETURN(Leaves b,
-                           WithDetails(after, std::move(found.after)));
-  DiffReport report;
-  report.same = found.same;
-  report.changes.reserve(std::max(a.infos.size(), b.infos.size()));
-  // Both are in tree order, which is that of encoded paths.
-  std::size_t i = 0;
-  std::size_t j = 0;
-  while (i < a.infos.size() || j < b.infos.size()) {
-    int order = 0;
-    if (i == a.infos.size() || j == b.infos.size()) {
-      order = i == a.infos.size() ? 1 : -1;
-    } else if (a.infos[i].path != b.infos[j].path) {
-      order = a.infos[i].path.Encode().compare(b.infos[j].path.Encode());
-    }
-    LeafChange change;
-    if (order == 0) {
-      change.kind = LeafChange::Kind::kRetyped;
-      if (SameType(a.infos[i], b.infos[j])) {
-        change.kind = LeafChange::Kind::kChanged;
-        CKPTREE_ASSIGN_OR_RETURN(
-            const bool same, SameValue(before, a.infos[i], a.details[i], after,
-                                       b.infos[j], b.details[j]));
-        if (same) {
-          // Of a tie the kind is that of its value.
-          const bool leaf = !IsNone(a.infos[i]) && !a.infos[i].tie_to;
-          report.same += leaf ? 1 : 0;
-          ++i;
-          ++j;
-          continue;
-        }
+  return internal::GuardedResult("Diff", [&]() -> absl::StatusOr<DiffReport> {
+    CKPTREE_ASSIGN_OR_RETURN(
+        internal::MaybeDifferent found,
+        internal::FindMaybeDifferent(internal::StepInside::Of(before),
+                                     internal::StepInside::Of(after), glob));
+    CKPTREE_ASSIGN_OR_RETURN(Leaves a,
+                             WithDetails(before, std::move(found.before)));
+    CKPTREE_ASSIGN_OR_RETURN(Leaves b,
+                             WithDetails(after, std::move(found.after)));
+    DiffReport report;
+    report.same = found.same;
+    report.changes.reserve(std::max(a.infos.size(), b.infos.size()));
+    // Both are in tree order, which is that of encoded paths.
+    std::size_t i = 0;
+    std::size_t j = 0;
+    while (i < a.infos.size() || j < b.infos.size()) {
+      int order = 0;
+      if (i == a.infos.size() || j == b.infos.size()) {
+        order = i == a.infos.size() ? 1 : -1;
+      } else if (a.infos[i].path != b.infos[j].path) {
+        order = a.infos[i].path.Encode().compare(b.infos[j].path.Encode());
       }
-    } else {
-      change.kind =
-          order < 0 ? LeafChange::Kind::kRemoved : LeafChange::Kind::kAdded;
+      LeafChange change;
+      if (order == 0) {
+        change.kind = LeafChange::Kind::kRetyped;
+        if (SameType(a.infos[i], b.infos[j])) {
+          change.kind = LeafChange::Kind::kChanged;
+          CKPTREE_ASSIGN_OR_RETURN(const bool same,
+                                   SameValue(before, a.infos[i], a.details[i],
+                                             after, b.infos[j], b.details[j]));
+          if (same) {
+            // Of a tie the kind is that of its value.
+            const bool leaf = !IsNone(a.infos[i]) && !a.infos[i].tie_to;
+            report.same += leaf ? 1 : 0;
+            ++i;
+            ++j;
+            continue;
+          }
+        }
+      } else {
+        change.kind =
+            order < 0 ? LeafChange::Kind::kRemoved : LeafChange::Kind::kAdded;
+      }
+      change.name = order <= 0 ? a.infos[i].name : b.infos[j].name;
+      if (order <= 0) {
+        change.before = std::move(a.infos[i]);
+        change.before_detail = std::move(a.details[i++]);
+      }
+      if (order >= 0) {
+        change.after = std::move(b.infos[j]);
+        change.after_detail = std::move(b.details[j++]);
+      }
+      report.changes.push_back(std::move(change));
     }
-    change.name = order <= 0 ? a.infos[i].name : b.infos[j].name;
-    if (order <= 0) {
-      change.before = std::move(a.infos[i]);
-      change.before_detail = std::move(a.details[i++]);
-    }
-    if (order >= 0) {
-      change.after = std::move(b.infos[j]);
-      change.after_detail = std::move(b.details[j++]);
-    }
-    report.changes.push_back(std::move(change));
-  }
-  return report;
+    return report;
+  });
 }
 
 namespace internal {
@@ -504,10 +506,14 @@ absl::StatusOr<std::vector<BlameEntry>> BlameOf(const Step& step,
 absl::StatusOr<std::vector<BlameEntry>> Blame(const Store& store,
                                               const Step& step,
                                               std::string_view glob) {
-  CKPTREE_ASSIGN_OR_RETURN(const internal::BranchByVersion listed,
-                           internal::ListedVersions(store));
-  CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafInfo> leaves, step.Leaves(glob));
-  return internal::BlameOf(step, std::move(leaves), listed);
+  return internal::GuardedResult(
+      "Blame", [&]() -> absl::StatusOr<std::vector<BlameEntry>> {
+        CKPTREE_ASSIGN_OR_RETURN(const internal::BranchByVersion listed,
+                                 internal::ListedVersions(store));
+        CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafInfo> leaves,
+                                 step.Leaves(glob));
+        return internal::BlameOf(step, std::move(leaves), listed);
+      });
 }
 
 }  // namespace ckptree

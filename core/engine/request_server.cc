@@ -87,10 +87,10 @@ void RequestServer::Serve() {
   const EngineThread mark(context_.database);
   absl::Status told;
   while (!stopped_.load()) {
-    // First, so that nothing comes between; the folder may be made anew.
-    watch_.Add(kv::RequestFolder(context_.directory));
     const absl::Status status =
         GuardedStatus("taking requests", [this]() -> absl::Status {
+          // First, so that nothing comes between; the folder may be made anew.
+          watch_.Add(kv::RequestFolder(context_.directory));
           AnswerAgain();
           while (!stopped_.load()) {
             auto taken = box_.Take(schema::kMaxRequestBytes);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/require.h"
 #include "base/status_macros.h"
@@ -314,9 +315,9 @@ SaveHandle StepBuilder::Submit() {
   const std::string whose =
       sink == nullptr ? "" : absl::StrFormat("rank %d: ", impl->content.rank());
   save->Finish(
-          absl::Status(status.code(),
-                       absl::StrFormat("step %d was not saved: %s%s",
-                                       impl->step, whose, status.message())),
+          absl::Status(status.code(), absl::StrCat("step ", impl->step,
+                                                   " was not saved: ", whose,
+                                                   status.message())),
           0)
       .IgnoreError();
   // A failure that Begin() passed on, and status() told, is not one more, but

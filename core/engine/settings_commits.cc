@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "ckptree/version.h"
+#include "core/process/applying.h"
 #include "schema/json_text.h"
 #include "schema/keys.h"
 #include "schema/limits.h"
@@ -43,6 +44,7 @@ absl::Status SettingsCommits::Put(std::uint32_t branch,
   request.batch.Put(Space::kRecords, schema::SettingsKey(branch),
                     schema::EncodeBranchSettings(settings));
   CKPTREE_RETURN_IF_ERROR(commits_.Commit(std::move(request)));
+  const Applying applying(commits_.database());
   catalog_.PutSettings(branch, std::move(settings));
   return absl::OkStatus();
 }
@@ -66,6 +68,7 @@ absl::Status SettingsCommits::SetPolicy(const Preservation& policy,
   settings.set_by = std::string(Version());
   settings.set_ns = absl::GetCurrentTimeNanos();
   CKPTREE_RETURN_IF_ERROR(Put(number, std::move(settings)));
+  const Applying applying(commits_.database());
   retention_.Remember(number, policy);
   return absl::OkStatus();
 }

@@ -14,11 +14,13 @@
 #include "base/status_text.h"
 #include "core/array/chunk_grid.h"
 #include "core/engine/step_reader.h"
+#include "core/process/guarded_call.h"
 #include "core/version/block_payload.h"
 #include "schema/keys.h"
 
 namespace ckptree {
 
+using internal::GuardedResult;
 using internal::StepReader;
 
 // ---- LeafValue ----
@@ -197,123 +199,8 @@ absl::StatusOr<std::vector<E>> ReadArray(const StepReader& reader,
   return values;
 }
 
-}  // namespace
-
-bool IsStepGone(const absl::Status& status) {
-  return internal::HasStepGone(status);
-}
-
-// ---- Step ----
-
-Step::Step(std::unique_ptr<StepReader> reader) : reader_(std::move(reader)) {}
-Step::Step(Step&&) noexcept = default;
-Step& Step::operator=(Step&&) noexcept = default;
-Step::~Step() = default;
-
-std::int64_t Step::step() const { return reader_->info().step; }
-const StepInfo& Step::info() const { return reader_->info(); }
-
-absl::StatusOr<StepMetadata> Step::Metadata() const {
-  return reader_->Metadata();
-}
-
-absl::StatusOr<std::vector<LeafInfo>> Step::Leaves(
-    std::string_view glob) const {
-  return reader_->Leaves(glob);
-}
-
-absl::StatusOr<std::optional<LeafInfo>> Step::Find(PathRef path) const {
-  std::optional<Path> parsed;
-  CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
-  return reader_->Find(*at);
-}
-
-absl::StatusOr<LeafInfo> Step::Holder(const LeafInfo& leaf) const {
-  return HolderIn(*reader_, leaf);
-}
-
-absl::StatusOr<LeafDetail> Step::Detail(PathRef path) const {
-  std::optional<Path> parsed;
-  CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
-  CKPTREE_ASSIGN_OR_RETURN(std::optional<LeafInfo> leaf, reader_->Find(*at));
-  if (!leaf.has_value()) return reader_->NoSuchPath(*at);
-  std::vector<LeafInfo> leaves;
-  leaves.push_back(*std::move(leaf));
-  CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafDetail> details,
-                           reader_->Details(leaves));
-  return std::move(details.front());
-}
-
-absl::StatusOr<std::vector<LeafDetail>> Step::Details(
-    const std::vector<LeafInfo>& leaves) const {
-  return reader_->Details(leaves);
-}
-
-absl::Status Step::Read(PathRef path, std::span<std::byte> destination) const {
-  std::optional<Path> parsed;
-  CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
-  return reader_->ReadOne(*at, std::nullopt, destination, {});
-}
-
-absl::Status Step::ReadBox(PathRef path, const BoxSpec& box,
-                           std::span<std::byte> destination) const {
-  std::optional<Path> parsed;
-  CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
-  return reader_->ReadOne(*at, box, destination, {});
-}
-
-absl::Status Step::ReadMany(std::span<const ReadRequest> requests,
-                            const ReadOptions& options) const {
-  if (requests.empty()) return absl::OkStatus();
-  return reader_->ReadMany(requests, options);
-}
-
-template <internal::ReadableValue T>
-absl::StatusOr<T> Step::Read(PathRef path) const {
-  std::optional<Path> parsed;
-  CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
-  if constexpr (std::is_same_v<T, bool>) {
-    CKPTREE_ASSIGN_OR_RETURN(const LeafValue value, reader_->Value(*at));
-    return value.Bool();
-  } else if constexpr (std::is_same_v<T, std::int64_t>) {
-    CKPTREE_ASSIGN_OR_RETURN(const LeafValue value, reader_->Value(*at));
-    return value.Int();
-  } else if constexpr (std::is_same_v<T, double>) {
-    CKPTREE_ASSIGN_OR_RETURN(const LeafValue value, reader_->Value(*at));
-    return value.Float();
-  } else if constexpr (std::is_same_v<T, std::string>) {
-    CKPTREE_ASSIGN_OR_RETURN(const LeafValue value, reader_->Value(*at));
-    return value.String();
-  } else {
-    return ReadArray<typename T::value_type>(*reader_, *at);
-  }
-}
-
-template absl::StatusOr<bool> Step::Read(PathRef) const;
-template absl::StatusOr<std::int64_t> Step::Read(PathRef) const;
-template absl::StatusOr<double> Step::Read(PathRef) const;
-template absl::StatusOr<std::string> Step::Read(PathRef) const;
-template absl::StatusOr<std::vector<float>> Step::Read(PathRef) const;
-template absl::StatusOr<std::vector<double>> Step::Read(PathRef) const;
-template absl::StatusOr<std::vector<std::int8_t>> Step::Read(PathRef) const;
-template absl::StatusOr<std::vector<std::int16_t>> Step::Read(PathRef) const;
-template absl::StatusOr<std::vector<std::int32_t>> Step::Read(PathRef) const;
-template absl::StatusOr<std::vector<std::int64_t>> Step::Read(PathRef) const;
-template absl::StatusOr<std::vector<std::uint8_t>> Step::Read(PathRef) const;
-template absl::StatusOr<std::vector<std::uint16_t>> Step::Read(PathRef) const;
-template absl::StatusOr<std::vector<std::uint32_t>> Step::Read(PathRef) const;
-template absl::StatusOr<std::vector<std::uint64_t>> Step::Read(PathRef) const;
-
-absl::StatusOr<LeafValue> Step::Value(PathRef path) const {
-  std::optional<Path> parsed;
-  CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
-  return reader_->Value(*at);
-}
-
-absl::StatusOr<LeafView> Step::View(PathRef path) const {
-  std::optional<Path> parsed;
-  CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
-  CKPTREE_ASSIGN_OR_RETURN(StepReader::Located located, reader_->Locate(*at));
+absl::StatusOr<LeafView> ViewOf(const StepReader& reader, const Path& at) {
+  CKPTREE_ASSIGN_OR_RETURN(StepReader::Located located, reader.Locate(at));
   auto impl = std::make_unique<LeafView::Impl>();
   const auto copy = [&impl](BoxSpec box, std::string_view bytes) {
     const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
@@ -337,7 +224,7 @@ absl::StatusOr<LeafView> Step::View(PathRef path) const {
       BoxSpec box = boxes.empty() ? BoxSpec() : std::move(boxes[i]);
       // A block that is one chunk is compared once, not for each view.
       const kv::Saved saved{ref.block_length, ref.digest};
-      absl::StatusOr<kv::Value> block = reader_->engine().database().View(
+      absl::StatusOr<kv::Value> block = reader.engine().database().View(
           ref.place, internal::ChunkKey(ref),
           internal::IsWholeBlock(ref) ? &saved : nullptr);
       const bool mapped = block.ok() && block->mapped();
@@ -351,7 +238,7 @@ absl::StatusOr<LeafView> Step::View(PathRef path) const {
                         : internal::CheckedSlice(ref, payload->view());
       if (!bytes.ok()) {
         const absl::StatusOr<internal::BlockPayload> found =
-            internal::SearchBlock(reader_->engine().database(), ref,
+            internal::SearchBlock(reader.engine().database(), ref,
                                   bytes.status());
         if (found.ok()) {
           CKPTREE_ASSIGN_OR_RETURN(const std::string_view whole,
@@ -362,10 +249,10 @@ absl::StatusOr<LeafView> Step::View(PathRef path) const {
         const auto code = absl::IsNotFound(bytes.status())
                               ? absl::StatusCode::kDataLoss
                               : bytes.status().code();
-        return reader_->Annotate(base::WithText(
+        return reader.Annotate(base::WithText(
             bytes.status(), code,
             absl::StrFormat(
-                "%s (%s): %s", at->Text(),
+                "%s (%s): %s", at.Text(),
                 schema::DescribeKey(ref.place, internal::ChunkKey(ref)),
                 bytes.status().message())));
       }
@@ -381,7 +268,7 @@ absl::StatusOr<LeafView> Step::View(PathRef path) const {
     }
   }
   CKPTREE_RETURN_IF_ERROR(
-      reader_->Annotate(CheckPieces(*at, *located.entry, impl->pieces)));
+      reader.Annotate(CheckPieces(at, *located.entry, impl->pieces)));
   // Of an array that stands in its record.
   if (located.entry->kind == EntryKind::kArray && impl->pieces.size() == 1 &&
       impl->pieces.front().box.shape.empty()) {
@@ -391,48 +278,187 @@ absl::StatusOr<LeafView> Step::View(PathRef path) const {
   return LeafView(std::move(impl));
 }
 
+}  // namespace
+
+bool IsStepGone(const absl::Status& status) {
+  return internal::HasStepGone(status);
+}
+
+// ---- Step ----
+
+Step::Step(std::unique_ptr<StepReader> reader) : reader_(std::move(reader)) {}
+Step::Step(Step&&) noexcept = default;
+Step& Step::operator=(Step&&) noexcept = default;
+Step::~Step() = default;
+
+std::int64_t Step::step() const { return reader_->info().step; }
+const StepInfo& Step::info() const { return reader_->info(); }
+
+absl::StatusOr<StepMetadata> Step::Metadata() const {
+  return reader_->Metadata();
+}
+
+absl::StatusOr<std::vector<LeafInfo>> Step::Leaves(
+    std::string_view glob) const {
+  return GuardedResult("Leaves", [&] { return reader_->Leaves(glob); });
+}
+
+absl::StatusOr<std::optional<LeafInfo>> Step::Find(PathRef path) const {
+  return GuardedResult(
+      "Find", [&]() -> absl::StatusOr<std::optional<LeafInfo>> {
+        std::optional<Path> parsed;
+        CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
+        return reader_->Find(*at);
+      });
+}
+
+absl::StatusOr<LeafInfo> Step::Holder(const LeafInfo& leaf) const {
+  return GuardedResult("Holder", [&] { return HolderIn(*reader_, leaf); });
+}
+
+absl::StatusOr<LeafDetail> Step::Detail(PathRef path) const {
+  return GuardedResult("Detail", [&]() -> absl::StatusOr<LeafDetail> {
+    std::optional<Path> parsed;
+    CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
+    CKPTREE_ASSIGN_OR_RETURN(std::optional<LeafInfo> leaf, reader_->Find(*at));
+    if (!leaf.has_value()) return reader_->NoSuchPath(*at);
+    std::vector<LeafInfo> leaves;
+    leaves.push_back(*std::move(leaf));
+    CKPTREE_ASSIGN_OR_RETURN(std::vector<LeafDetail> details,
+                             reader_->Details(leaves));
+    return std::move(details.front());
+  });
+}
+
+absl::StatusOr<std::vector<LeafDetail>> Step::Details(
+    const std::vector<LeafInfo>& leaves) const {
+  return GuardedResult("Details", [&] { return reader_->Details(leaves); });
+}
+
+absl::Status Step::Read(PathRef path, std::span<std::byte> destination) const {
+  return GuardedResult("Read", [&]() -> absl::Status {
+    std::optional<Path> parsed;
+    CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
+    return reader_->ReadOne(*at, std::nullopt, destination, {});
+  });
+}
+
+absl::Status Step::ReadBox(PathRef path, const BoxSpec& box,
+                           std::span<std::byte> destination) const {
+  return GuardedResult("ReadBox", [&]() -> absl::Status {
+    std::optional<Path> parsed;
+    CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
+    return reader_->ReadOne(*at, box, destination, {});
+  });
+}
+
+absl::Status Step::ReadMany(std::span<const ReadRequest> requests,
+                            const ReadOptions& options) const {
+  return GuardedResult("ReadMany", [&]() -> absl::Status {
+    if (requests.empty()) return absl::OkStatus();
+    return reader_->ReadMany(requests, options);
+  });
+}
+
+template <internal::ReadableValue T>
+absl::StatusOr<T> Step::Read(PathRef path) const {
+  return GuardedResult("Read", [&]() -> absl::StatusOr<T> {
+    std::optional<Path> parsed;
+    CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
+    if constexpr (std::is_same_v<T, bool>) {
+      CKPTREE_ASSIGN_OR_RETURN(const LeafValue value, reader_->Value(*at));
+      return value.Bool();
+    } else if constexpr (std::is_same_v<T, std::int64_t>) {
+      CKPTREE_ASSIGN_OR_RETURN(const LeafValue value, reader_->Value(*at));
+      return value.Int();
+    } else if constexpr (std::is_same_v<T, double>) {
+      CKPTREE_ASSIGN_OR_RETURN(const LeafValue value, reader_->Value(*at));
+      return value.Float();
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      CKPTREE_ASSIGN_OR_RETURN(const LeafValue value, reader_->Value(*at));
+      return value.String();
+    } else {
+      return ReadArray<typename T::value_type>(*reader_, *at);
+    }
+  });
+}
+
+template absl::StatusOr<bool> Step::Read(PathRef) const;
+template absl::StatusOr<std::int64_t> Step::Read(PathRef) const;
+template absl::StatusOr<double> Step::Read(PathRef) const;
+template absl::StatusOr<std::string> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<float>> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<double>> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<std::int8_t>> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<std::int16_t>> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<std::int32_t>> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<std::int64_t>> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<std::uint8_t>> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<std::uint16_t>> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<std::uint32_t>> Step::Read(PathRef) const;
+template absl::StatusOr<std::vector<std::uint64_t>> Step::Read(PathRef) const;
+
+absl::StatusOr<LeafValue> Step::Value(PathRef path) const {
+  return GuardedResult("Value", [&]() -> absl::StatusOr<LeafValue> {
+    std::optional<Path> parsed;
+    CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
+    return reader_->Value(*at);
+  });
+}
+
+absl::StatusOr<LeafView> Step::View(PathRef path) const {
+  return GuardedResult("View", [&]() -> absl::StatusOr<LeafView> {
+    std::optional<Path> parsed;
+    CKPTREE_ASSIGN_OR_RETURN(const Path* const at, path.Get(&parsed));
+    return ViewOf(*reader_, *at);
+  });
+}
+
 absl::Status Step::Expect(const std::vector<LeafInfo>& expected) const {
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> actual,
-                           reader_->Leaves(""));
-  std::map<std::string_view, const LeafInfo*> stored;
-  for (const LeafInfo& leaf : actual) stored[leaf.name] = &leaf;
-  const auto describe = [](const LeafInfo& leaf) {
-    if (leaf.kind != EntryKind::kArray) return std::string(Name(leaf.kind));
-    return absl::StrFormat("%s%s%s", leaf.packed ? "packed " : "",
-                           Name(leaf.dtype), ShapeText(leaf.shape));
-  };
-  std::string differences;
-  for (const LeafInfo& leaf : expected) {
-    const std::string name = leaf.name.empty() ? leaf.path.Text() : leaf.name;
-    const auto it = stored.find(name);
-    if (it == stored.end()) {
-      absl::StrAppendFormat(&differences, "\n  %s: missing in the step", name);
-      continue;
+  return GuardedResult("Expect", [&]() -> absl::Status {
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> actual,
+                             reader_->Leaves(""));
+    std::map<std::string_view, const LeafInfo*> stored;
+    for (const LeafInfo& leaf : actual) stored[leaf.name] = &leaf;
+    const auto describe = [](const LeafInfo& leaf) {
+      if (leaf.kind != EntryKind::kArray) return std::string(Name(leaf.kind));
+      return absl::StrFormat("%s%s%s", leaf.packed ? "packed " : "",
+                             Name(leaf.dtype), ShapeText(leaf.shape));
+    };
+    std::string differences;
+    for (const LeafInfo& leaf : expected) {
+      const std::string name = leaf.name.empty() ? leaf.path.Text() : leaf.name;
+      const auto it = stored.find(name);
+      if (it == stored.end()) {
+        absl::StrAppendFormat(&differences, "\n  %s: missing in the step",
+                              name);
+        continue;
+      }
+      const bool tie = it->second->tie_to.has_value();
+      // What a read of a tie gives is that of its leaf.
+      LeafInfo holder;
+      if (tie && !leaf.tie_to.has_value()) {
+        CKPTREE_ASSIGN_OR_RETURN(holder, Holder(*it->second));
+      }
+      const LeafInfo& found = tie ? holder : *it->second;
+      const bool compared = !tie || !leaf.tie_to.has_value();
+      if (compared &&
+          (found.kind != leaf.kind || found.dtype != leaf.dtype ||
+           found.packed != leaf.packed || found.shape != leaf.shape)) {
+        absl::StrAppendFormat(&differences, "\n  %s: saved as %s, expected %s",
+                              name, describe(found), describe(leaf));
+      }
+      stored.erase(it);
     }
-    const bool tie = it->second->tie_to.has_value();
-    // What a read of a tie gives is that of its leaf.
-    LeafInfo holder;
-    if (tie && !leaf.tie_to.has_value()) {
-      CKPTREE_ASSIGN_OR_RETURN(holder, Holder(*it->second));
+    for (const auto& [name, leaf] : stored) {
+      // Nodes may be left out: what matters of them follows from the leaves.
+      if (!leaf->is_leaf() && !leaf->tie_to.has_value()) continue;
+      absl::StrAppendFormat(&differences, "\n  %s: not expected", name);
     }
-    const LeafInfo& found = tie ? holder : *it->second;
-    const bool compared = !tie || !leaf.tie_to.has_value();
-    if (compared &&
-        (found.kind != leaf.kind || found.dtype != leaf.dtype ||
-         found.packed != leaf.packed || found.shape != leaf.shape)) {
-      absl::StrAppendFormat(&differences, "\n  %s: saved as %s, expected %s",
-                            name, describe(found), describe(leaf));
-    }
-    stored.erase(it);
-  }
-  for (const auto& [name, leaf] : stored) {
-    // Nodes may be left out: what matters of them follows from the leaves.
-    if (!leaf->is_leaf() && !leaf->tie_to.has_value()) continue;
-    absl::StrAppendFormat(&differences, "\n  %s: not expected", name);
-  }
-  if (differences.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "step %d is not what was expected:%s", step(), differences));
+    if (differences.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "step %d is not what was expected:%s", step(), differences));
+  });
 }
 
 }  // namespace ckptree

@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "ckptree/save.h"
 #include "core/engine/engine.h"
+#include "core/process/guarded_call.h"
 #include "core/save/failed_saves.h"
 #include "core/save/save.h"
 #include "core/save/save_sink.h"
@@ -32,7 +33,7 @@ struct StepBuilder::Impl {
   // Runs `add` unless there was a mistake before; keeps its mistake.
   template <typename Fn>
   void Add(Fn add) {
-    if (status.ok()) status = add();
+    if (status.ok()) status = internal::GuardedStatus("adding to a step", add);
   }
 
   // Runs `add(Path)` unless there was a mistake before; that `path` is a text

@@ -40,6 +40,7 @@ std::string_view Name(Finding::Severity severity) {
 }
 
 using internal::Engine;
+using internal::GuardedResult;
 
 Store::Store(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
 Store::Store(Store&&) noexcept = default;
@@ -81,29 +82,33 @@ StoreOptions OneLineAtATime(StoreOptions options) {
 
 absl::StatusOr<Store> Store::Create(const std::string& directory,
                                     StoreOptions options) {
-  CKPTREE_ASSIGN_OR_RETURN(const std::string path, LocalPath(directory));
-  CKPTREE_RETURN_IF_ERROR(kv::CheckMayWrite(path));
-  CKPTREE_ASSIGN_OR_RETURN(
-      std::shared_ptr<Engine> engine,
-      Engine::Create(path, {.store = OneLineAtATime(std::move(options))}));
-  return Store(std::move(engine));
+  return GuardedResult("Create", [&]() -> absl::StatusOr<Store> {
+    CKPTREE_ASSIGN_OR_RETURN(const std::string path, LocalPath(directory));
+    CKPTREE_RETURN_IF_ERROR(kv::CheckMayWrite(path));
+    CKPTREE_ASSIGN_OR_RETURN(
+        std::shared_ptr<Engine> engine,
+        Engine::Create(path, {.store = OneLineAtATime(std::move(options))}));
+    return Store(std::move(engine));
+  });
 }
 
 absl::StatusOr<Store> Store::Open(const std::string& directory,
                                   StoreOptions options) {
-  if (options.read_only && internal::IsRemoteAddress(directory)) {
+  return GuardedResult("Open", [&]() -> absl::StatusOr<Store> {
+    if (options.read_only && internal::IsRemoteAddress(directory)) {
+      CKPTREE_ASSIGN_OR_RETURN(
+          std::shared_ptr<Engine> engine,
+          Engine::OpenByAddress(directory,
+                                {.store = OneLineAtATime(std::move(options))}));
+      return Store(std::move(engine));
+    }
+    CKPTREE_ASSIGN_OR_RETURN(const std::string path, LocalPath(directory));
+    if (!options.read_only) CKPTREE_RETURN_IF_ERROR(kv::CheckMayWrite(path));
     CKPTREE_ASSIGN_OR_RETURN(
         std::shared_ptr<Engine> engine,
-        Engine::OpenByAddress(directory,
-                              {.store = OneLineAtATime(std::move(options))}));
+        Engine::Open(path, {.store = OneLineAtATime(std::move(options))}));
     return Store(std::move(engine));
-  }
-  CKPTREE_ASSIGN_OR_RETURN(const std::string path, LocalPath(directory));
-  if (!options.read_only) CKPTREE_RETURN_IF_ERROR(kv::CheckMayWrite(path));
-  CKPTREE_ASSIGN_OR_RETURN(
-      std::shared_ptr<Engine> engine,
-      Engine::Open(path, {.store = OneLineAtATime(std::move(options))}));
-  return Store(std::move(engine));
+  });
 }
 
 const std::shared_ptr<Engine>& Store::engine() const {
@@ -155,199 +160,252 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
 }
 
 absl::StatusOr<Step> Store::OpenStep(const StepSelector& selector) const {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
-  // What `latest` or a tag means may change hands while it is opened; a step
-  // that was asked for by its number is gone.
-  constexpr int kAttempts = 16;
-  for (int i = 1;; ++i) {
-    CKPTREE_ASSIGN_OR_RETURN(internal::StepRecordPtr record,
-                             engine()->catalog().Resolve(selector));
-    absl::StatusOr<std::unique_ptr<internal::StepReader>> reader =
-        internal::StepReader::Open(engine(), std::move(record));
-    if (reader.ok()) return Step(*std::move(reader));
-    if (!internal::HasStepGone(reader.status()) || i == kAttempts ||
-        selector.kind == StepSelector::Kind::kStep) {
-      return reader.status();
+  return GuardedResult("OpenStep", [&]() -> absl::StatusOr<Step> {
+    CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+    // What `latest` or a tag means may change hands while it is opened; a step
+    // that was asked for by its number is gone.
+    constexpr int kAttempts = 16;
+    for (int i = 1;; ++i) {
+      CKPTREE_ASSIGN_OR_RETURN(internal::StepRecordPtr record,
+                               engine()->catalog().Resolve(selector));
+      absl::StatusOr<std::unique_ptr<internal::StepReader>> reader =
+          internal::StepReader::Open(engine(), std::move(record));
+      if (reader.ok()) return Step(*std::move(reader));
+      if (!internal::HasStepGone(reader.status()) || i == kAttempts ||
+          selector.kind == StepSelector::Kind::kStep) {
+        return reader.status();
+      }
+      CKPTREE_RETURN_IF_ERROR(engine()->Refresh());
     }
-    CKPTREE_RETURN_IF_ERROR(engine()->Refresh());
-  }
+  });
 }
 
 absl::StatusOr<std::vector<StepInfo>> Store::Steps(
     std::string_view branch) const {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
-  CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckListed());
-  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
-                           engine()->catalog().FindBranch(branch));
-  return engine()->catalog().Infos(engine()->catalog().Steps(number));
+  return GuardedResult("Steps", [&]() -> absl::StatusOr<std::vector<StepInfo>> {
+    CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+    CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckListed());
+    CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                             engine()->catalog().FindBranch(branch));
+    return engine()->catalog().Infos(engine()->catalog().Steps(number));
+  });
 }
 
 absl::StatusOr<std::vector<std::int64_t>> Store::StepNumbers(
     std::string_view branch) const {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
-  CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckListed());
-  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
-                           engine()->catalog().FindBranch(branch));
-  return engine()->catalog().StepNumbers(number);
+  return GuardedResult(
+      "StepNumbers", [&]() -> absl::StatusOr<std::vector<std::int64_t>> {
+        CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+        CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckListed());
+        CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                                 engine()->catalog().FindBranch(branch));
+        return engine()->catalog().StepNumbers(number);
+      });
 }
 
 absl::StatusOr<std::vector<StepInfo>> Store::NewestSteps(
     std::size_t count, std::string_view branch) const {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
-  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
-                           engine()->catalog().FindBranch(branch));
-  const auto records = engine()->catalog().NewestSteps(number, count);
-  // Where others had to be read for it.
-  CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckSeen());
-  return engine()->catalog().Infos(records);
+  return GuardedResult(
+      "NewestSteps", [&]() -> absl::StatusOr<std::vector<StepInfo>> {
+        CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+        CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                                 engine()->catalog().FindBranch(branch));
+        const auto records = engine()->catalog().NewestSteps(number, count);
+        // Where others had to be read for it.
+        CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckSeen());
+        return engine()->catalog().Infos(records);
+      });
 }
 
 absl::StatusOr<StepInfo> Store::Resolve(const StepSelector& selector) const {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
-  CKPTREE_ASSIGN_OR_RETURN(const internal::StepRecordPtr record,
-                           engine()->catalog().Resolve(selector));
-  return engine()->catalog().Info(*record);
+  return GuardedResult("Resolve", [&]() -> absl::StatusOr<StepInfo> {
+    CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+    CKPTREE_ASSIGN_OR_RETURN(const internal::StepRecordPtr record,
+                             engine()->catalog().Resolve(selector));
+    return engine()->catalog().Info(*record);
+  });
 }
 
 absl::Status Store::Delete(const std::vector<StepSelector>& steps,
                            const DeleteOptions& options) {
-  return engine()->commits().Delete(steps, options);
+  return GuardedResult(
+      "Delete", [&] { return engine()->commits().Delete(steps, options); });
 }
 
 absl::Status Store::Tag(std::string_view name, const StepSelector& step,
                         const TagOptions& options) {
-  return engine()->commits().Tag(name, step, options.move);
+  return GuardedResult(
+      "Tag", [&] { return engine()->commits().Tag(name, step, options.move); });
 }
 
 absl::Status Store::Fork(const StepSelector& step, std::string_view branch) {
-  return engine()->commits().Fork(step, branch);
+  return GuardedResult("Fork",
+                       [&] { return engine()->commits().Fork(step, branch); });
 }
 
 absl::Status Store::DropBranch(std::string_view branch,
                                const DeleteOptions& options) {
-  return engine()->commits().DropBranch(branch, options);
+  return GuardedResult("DropBranch", [&] {
+    return engine()->commits().DropBranch(branch, options);
+  });
 }
 
 absl::StatusOr<std::vector<BranchInfo>> Store::Branches() const {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
-  CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckListed());
-  std::vector<BranchInfo> branches;
-  const internal::Catalog& catalog = engine()->catalog();
-  const auto branches_by_number = catalog.Branches();
-  for (const auto& [number, record] : branches_by_number) {
-    BranchInfo branch;
-    branch.name = record.name;
-    branch.origin_branch = branches_by_number.contains(record.origin_branch)
-                               ? catalog.BranchName(record.origin_branch)
-                               : "?";
-    branch.origin_step = record.origin_step;
-    branch.origin_version = record.origin_version;
-    branch.created = absl::FromUnixNanos(record.created_ns);
-    branch.steps = catalog.Steps(number).size();
-    branches.push_back(std::move(branch));
-  }
-  return branches;
+  return GuardedResult(
+      "Branches", [&]() -> absl::StatusOr<std::vector<BranchInfo>> {
+        CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+        CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckListed());
+        std::vector<BranchInfo> branches;
+        const internal::Catalog& catalog = engine()->catalog();
+        const auto branches_by_number = catalog.Branches();
+        for (const auto& [number, record] : branches_by_number) {
+          BranchInfo branch;
+          branch.name = record.name;
+          branch.origin_branch =
+              branches_by_number.contains(record.origin_branch)
+                  ? catalog.BranchName(record.origin_branch)
+                  : "?";
+          branch.origin_step = record.origin_step;
+          branch.origin_version = record.origin_version;
+          branch.created = absl::FromUnixNanos(record.created_ns);
+          branch.steps = catalog.Steps(number).size();
+          branches.push_back(std::move(branch));
+        }
+        return branches;
+      });
 }
 
 absl::Status Store::Untag(std::string_view name) {
-  return engine()->commits().Untag(name);
+  return GuardedResult("Untag",
+                       [&] { return engine()->commits().Untag(name); });
 }
 
 absl::StatusOr<std::vector<TagInfo>> Store::Tags() const {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
-  CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckListed());
-  return engine()->catalog().Tags();
+  return GuardedResult("Tags", [&]() -> absl::StatusOr<std::vector<TagInfo>> {
+    CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+    CKPTREE_RETURN_IF_ERROR(engine()->catalog().CheckListed());
+    return engine()->catalog().Tags();
+  });
 }
 
 absl::Status Store::Pin(const StepSelector& step) {
-  return engine()->commits().Pin(step, true);
+  return GuardedResult("Pin",
+                       [&] { return engine()->commits().Pin(step, true); });
 }
 
 absl::Status Store::Unpin(const StepSelector& step) {
-  return engine()->commits().Pin(step, false);
+  return GuardedResult("Unpin",
+                       [&] { return engine()->commits().Pin(step, false); });
 }
 
 absl::Status Store::SetPolicy(const Preservation& policy,
                               std::string_view branch) {
-  return engine()->settings().SetPolicy(policy, branch, /*from_program=*/false);
+  return GuardedResult("SetPolicy", [&] {
+    return engine()->settings().SetPolicy(policy, branch,
+                                          /*from_program=*/false);
+  });
 }
 
 absl::StatusOr<PolicyInfo> Store::Policy(std::string_view branch) const {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
-  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
-                           engine()->catalog().FindBranch(branch));
-  return engine()->retention().Of(number);
+  return GuardedResult("Policy", [&]() -> absl::StatusOr<PolicyInfo> {
+    CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+    CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                             engine()->catalog().FindBranch(branch));
+    return engine()->retention().Of(number);
+  });
 }
 
 absl::StatusOr<PolicyReport> Store::PreviewPolicy(
     std::string_view branch, const std::optional<Preservation>& policy) const {
-  return internal::PreviewPolicy(engine().get(), branch, policy);
+  return GuardedResult("PreviewPolicy", [&] {
+    return internal::PreviewPolicy(engine().get(), branch, policy);
+  });
 }
 
 absl::StatusOr<std::vector<std::int64_t>> Store::ApplyPolicy(
     std::string_view branch) {
-  return engine()->settings().ApplyPolicy(branch);
+  return GuardedResult(
+      "ApplyPolicy", [&] { return engine()->settings().ApplyPolicy(branch); });
 }
 
 absl::Status Store::SetMetadata(std::string json, std::string_view branch) {
-  return engine()->settings().SetMetadata(std::move(json), branch);
+  return GuardedResult("SetMetadata", [&] {
+    return engine()->settings().SetMetadata(std::move(json), branch);
+  });
 }
 
 absl::StatusOr<std::string> Store::Metadata(std::string_view branch) const {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
-  CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
-                           engine()->catalog().FindBranch(branch));
-  const auto settings = engine()->catalog().Settings(number);
-  return settings == nullptr ? "" : settings->metadata;
+  return GuardedResult("Metadata", [&]() -> absl::StatusOr<std::string> {
+    CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+    CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t number,
+                             engine()->catalog().FindBranch(branch));
+    const auto settings = engine()->catalog().Settings(number);
+    return settings == nullptr ? "" : settings->metadata;
+  });
 }
 
 absl::StatusOr<CollectReport> Store::Collect(const CollectOptions& options) {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckWritable());
-  if (!(options.min_dead_fraction >= 0 && options.min_dead_fraction <= 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("min_dead_fraction is %g: 0 to 1 are possible",
-                        options.min_dead_fraction));
-  }
-  return internal::GuardedResult(
-      "collecting", [&] { return engine()->collector()->Collect(options); });
+  return GuardedResult("Collect", [&]() -> absl::StatusOr<CollectReport> {
+    CKPTREE_RETURN_IF_ERROR(engine()->CheckWritable());
+    if (!(options.min_dead_fraction >= 0 && options.min_dead_fraction <= 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("min_dead_fraction is %g: 0 to 1 are possible",
+                          options.min_dead_fraction));
+    }
+    return GuardedResult(
+        "collecting", [&] { return engine()->collector()->Collect(options); });
+  });
 }
 
 absl::StatusOr<UsageReport> Store::Usage() const {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
-  return internal::Usage(engine().get());
+  return GuardedResult("Usage", [&]() -> absl::StatusOr<UsageReport> {
+    CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+    return internal::Usage(engine().get());
+  });
 }
 
 absl::StatusOr<FreedBytes> Store::WouldFree(
     const std::vector<StepSelector>& steps) const {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
-  return internal::WouldFree(engine().get(), steps);
+  return GuardedResult("WouldFree", [&]() -> absl::StatusOr<FreedBytes> {
+    CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+    return internal::WouldFree(engine().get(), steps);
+  });
 }
 
 absl::StatusOr<FreedBytes> Store::WouldFreeBranch(
     std::string_view branch) const {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
-  return internal::WouldFreeBranch(engine().get(), branch);
+  return GuardedResult("WouldFreeBranch", [&]() -> absl::StatusOr<FreedBytes> {
+    CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+    return internal::WouldFreeBranch(engine().get(), branch);
+  });
 }
 
 absl::StatusOr<std::vector<SubtreeUsage>> Store::Subtrees(
     const StepSelector& step, int depth) const {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
-  if (depth < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("depth is %d: 0 or more", depth));
-  }
-  return internal::Subtrees(engine().get(), step, depth);
+  return GuardedResult(
+      "Subtrees", [&]() -> absl::StatusOr<std::vector<SubtreeUsage>> {
+        CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+        if (depth < 0) {
+          return absl::InvalidArgumentError(
+              absl::StrFormat("depth is %d: 0 or more", depth));
+        }
+        return internal::Subtrees(engine().get(), step, depth);
+      });
 }
 
 bool Store::MayReadRemote() const {
   return engine()->CheckUsable().ok() && engine()->MayReadRemote();
 }
 
-absl::Status Store::Refresh() { return engine()->Refresh(); }
+absl::Status Store::Refresh() {
+  return GuardedResult("Refresh", [&] { return engine()->Refresh(); });
+}
 
 absl::Status Store::WaitForRoom(absl::Duration timeout) {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckWritable());
-  return engine()->writer()->WaitForRoom(timeout);
+  return GuardedResult("WaitForRoom", [&]() -> absl::Status {
+    CKPTREE_RETURN_IF_ERROR(engine()->CheckWritable());
+    return engine()->writer()->WaitForRoom(timeout);
+  });
 }
 
 std::uint64_t Store::SavesBegun() const {
@@ -355,38 +413,46 @@ std::uint64_t Store::SavesBegun() const {
 }
 
 absl::Status Store::Flush(std::uint64_t saves, absl::Duration timeout) {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckWritable());
-  CKPTREE_RETURN_IF_ERROR(engine()->writer()->WaitFor(saves, timeout));
-  return engine()->writer()->failed().Take(/*only_dropped=*/false);
+  return GuardedResult("Flush", [&]() -> absl::Status {
+    CKPTREE_RETURN_IF_ERROR(engine()->CheckWritable());
+    CKPTREE_RETURN_IF_ERROR(engine()->writer()->WaitFor(saves, timeout));
+    return engine()->writer()->failed().Take(/*only_dropped=*/false);
+  });
 }
 
 absl::Status Store::WaitForSaves(absl::Duration timeout) const {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
-  if (engine()->writer() == nullptr ||
-      internal::EngineThread::IsOf(&engine()->database())) {
-    return absl::OkStatus();
-  }
-  return engine()->writer()->WaitFor(SavesBegun(), timeout);
+  return GuardedResult("WaitForSaves", [&]() -> absl::Status {
+    CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+    if (engine()->writer() == nullptr ||
+        internal::EngineThread::IsOf(&engine()->database())) {
+      return absl::OkStatus();
+    }
+    return engine()->writer()->WaitFor(SavesBegun(), timeout);
+  });
 }
 
 absl::Status Store::WaitReplicated(absl::Duration timeout) {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
-  if (engine()->replicator() == nullptr) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "store %s was opened without a remote", engine()->directory()));
-  }
-  return engine()->replicator()->WaitForWhole(timeout);
+  return GuardedResult("WaitReplicated", [&]() -> absl::Status {
+    CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+    if (engine()->replicator() == nullptr) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "store %s was opened without a remote", engine()->directory()));
+    }
+    return engine()->replicator()->WaitForWhole(timeout);
+  });
 }
 
 absl::StatusOr<VerifyReport> Store::Verify(const VerifyOptions& options) const {
-  CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
-  if (options.level < VerifyOptions::Level::kQuick ||
-      options.level > VerifyOptions::Level::kDeep) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%d is no level of VerifyOptions", static_cast<int>(options.level)));
-  }
-  return internal::GuardedResult(
-      "verifying", [&] { return internal::Verify(engine().get(), options); });
+  return GuardedResult("Verify", [&]() -> absl::StatusOr<VerifyReport> {
+    CKPTREE_RETURN_IF_ERROR(engine()->CheckUsable());
+    if (options.level < VerifyOptions::Level::kQuick ||
+        options.level > VerifyOptions::Level::kDeep) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%d is no level of VerifyOptions", static_cast<int>(options.level)));
+    }
+    return GuardedResult(
+        "verifying", [&] { return internal::Verify(engine().get(), options); });
+  });
 }
 
 StoreInfo Store::Info() const {
@@ -422,6 +488,8 @@ StoreInfo Store::Info() const {
 
 Stats Store::GetStats() const { return engine()->stats(); }
 
-absl::Status Store::Close() { return engine()->Close(); }
+absl::Status Store::Close() {
+  return GuardedResult("Close", [&] { return engine()->Close(); });
+}
 
 }  // namespace ckptree

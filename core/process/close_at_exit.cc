@@ -21,13 +21,17 @@ class OpenOnes {
   // Those of this process: a child that was forked off has none. Never
   // destroyed, as they may go later than any static.
   static OpenOnes& Get() {
-    static std::atomic<OpenOnes*> all{nullptr};
-    OpenOnes* found = all.load();
-    if (found != nullptr && found->mark_.Holds()) return *found;
+    if (OpenOnes* const known = Find()) return *known;
+    OpenOnes* found = all_.load();
     auto* const made = new OpenOnes;
-    if (all.compare_exchange_strong(found, made)) return *made;
+    if (all_.compare_exchange_strong(found, made)) return *made;
     delete made;
     return *found;
+  }
+  // Null: there are none.
+  static OpenOnes* Find() {
+    OpenOnes* const found = all_.load();
+    return found != nullptr && found->mark_.Holds() ? found : nullptr;
   }
 
   void Add(const void* owner, std::function<void()> close) {
@@ -61,6 +65,8 @@ class OpenOnes {
     return std::move(next.mapped());
   }
 
+  static inline std::atomic<OpenOnes*> all_{nullptr};
+
   const kv::ProcessMark mark_;
   absl::Mutex mutex_;
   std::map<const void*, std::function<void()>> open_ ABSL_GUARDED_BY(mutex_);
@@ -82,7 +88,10 @@ void CloseAtExit(const void* owner, std::function<void()> close) {
   OpenOnes::Get().Add(owner, std::move(close));
 }
 
-void NeedNotCloseAtExit(const void* owner) { OpenOnes::Get().Remove(owner); }
+void NeedNotCloseAtExit(const void* owner) {
+  // By a destructor, which must not need memory.
+  if (OpenOnes* const open = OpenOnes::Find()) open->Remove(owner);
+}
 
 absl::Status CheckMayOpen() {
   if (!all_closed) return absl::OkStatus();

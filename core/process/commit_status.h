@@ -9,7 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
+#include "core/process/guarded_call.h"
 #include "kv/database.h"
 
 namespace ckptree::internal {
@@ -19,10 +20,10 @@ inline constexpr char kOutcomeUnknown[] = "ckptree/outcome-unknown";
 // A commit of `what` that may be there.
 inline absl::Status OutcomeUnknown(std::string_view why,
                                    std::string_view what) {
-  absl::Status status = absl::UnknownError(absl::StrFormat(
-      "%s: %s may or may not be there; close the store and open it to learn "
-      "which",
-      why, what));
+  absl::Status status = absl::UnknownError(
+      absl::StrCat(Text(why), ": ", Text(what),
+                   " may or may not be there; close the store and open it to "
+                   "learn which"));
   status.SetPayload(kOutcomeUnknown, absl::Cord());
   return status;
 }
@@ -41,12 +42,12 @@ inline absl::Status CommitStatus(const kv::CommitResult& result,
     case kv::Outcome::kCommitted:
       return absl::OkStatus();
     case kv::Outcome::kConflict:
-      return absl::AbortedError(absl::StrFormat(
-          "the store was changed by somebody else (%s); try again",
-          result.status.message()));
+      return absl::AbortedError(
+          absl::StrCat("the store was changed by somebody else (",
+                       result.status.message(), "); try again"));
     case kv::Outcome::kUnknown:
-      return OutcomeUnknown(absl::StrFormat("a write failed in mid-commit (%s)",
-                                            result.status.message()),
+      return OutcomeUnknown(absl::StrCat("a write failed in mid-commit (",
+                                         result.status.message(), ")"),
                             what);
     case kv::Outcome::kFenced:
     case kv::Outcome::kFailed:
@@ -59,10 +60,10 @@ inline absl::Status CommitStatus(const kv::CommitResult& result,
 inline absl::Status CheckHealth(const kv::Database& database) {
   absl::Status health = database.health();
   if (health.ok()) return health;
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "a write failed before (%s), and since then the store commits nothing: "
-      "close it and open it again",
-      health.message()));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "a write failed before (", health.message(),
+      "), and since then the store commits nothing: close it and open it "
+      "again"));
 }
 
 }  // namespace ckptree::internal

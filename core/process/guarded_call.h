@@ -9,46 +9,53 @@
 #include <exception>
 #include <functional>
 #include <new>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace ckptree::internal {
 
-// The status of `call`, or what was thrown: kResourceExhausted where there was
-// no memory, kInternal otherwise. `what` begins the message.
+// absl::StrFormat ends the process where its text finds no memory.
+inline absl::string_view Text(std::string_view text) {
+  return {text.data(), text.size()};
+}
+
+// What `call` returns, an absl::Status or an absl::StatusOr, or what was
+// thrown: kResourceExhausted where there was no memory, kInternal otherwise.
+// `what` begins the message.
 template <typename Call>
-absl::Status GuardedStatus(std::string_view what, Call call) {
+auto GuardedResult(std::string_view what, Call call) -> decltype(call()) {
   try {
-    return call();
+    try {
+      return call();
+    } catch (const std::bad_alloc&) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(Text(what), ": there is no memory"));
+    } catch (const std::exception& error) {
+      return absl::InternalError(
+          absl::StrCat(Text(what), " threw: ", error.what()));
+    } catch (...) {
+      return absl::InternalError(absl::StrCat(Text(what), " threw"));
+    }
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("%s: there is no memory", what));
-  } catch (const std::exception& error) {
-    return absl::InternalError(
-        absl::StrFormat("%s threw: %s", what, error.what()));
-  } catch (...) {
-    return absl::InternalError(absl::StrFormat("%s threw", what));
+    // Not for a message either.
+    return absl::Status(absl::StatusCode::kResourceExhausted, "");
   }
 }
 
-// The same of a call that returns an absl::StatusOr.
+// The same of a call of which any result is a status.
 template <typename Call>
-auto GuardedResult(std::string_view what, Call call) -> decltype(call()) {
-  decltype(call()) result = absl::UnknownError("it was not called");
-  const absl::Status status = GuardedStatus(what, [&]() -> absl::Status {
-    result = call();
-    return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
-  return result;
+absl::Status GuardedStatus(std::string_view what, Call call) {
+  return GuardedResult(what, [&call]() -> absl::Status { return call(); });
 }
 
 template <typename Call>
 absl::Status GuardedCall(std::string_view name, Call call) {
-  return GuardedStatus(absl::StrFormat("function '%s'", name), [&call] {
+  return GuardedStatus(absl::StrCat("function '", Text(name), "'"), [&call] {
     call();
     return absl::OkStatus();
   });

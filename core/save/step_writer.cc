@@ -3,12 +3,15 @@
 #include "core/save/step_writer.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "core/process/applying.h"
 #include "core/process/commit_status.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
@@ -31,16 +34,21 @@ constexpr absl::Duration kReportEvery = absl::Milliseconds(100);
 
 absl::Status Annotate(const absl::Status& status, std::int64_t step) {
   if (status.ok()) return status;
-  return absl::Status(
-      status.code(),
-      absl::StrFormat("step %d%s: %s", step,
-                      IsOutcomeUnknown(status) ? "" : " was not saved",
-                      status.message()));
+  try {
+    return absl::Status(
+        status.code(),
+        absl::StrCat("step ", step,
+                     IsOutcomeUnknown(status) ? "" : " was not saved", ": ",
+                     status.message()));
+  } catch (const std::bad_alloc&) {
+    return status;
+  }
 }
 
 std::string AttemptName(std::uint64_t version) {
   // kv reads the version back from the name: it is never used again.
-  return absl::StrFormat("v%d-%016x", version, absl::GetCurrentTimeNanos());
+  return absl::StrCat("v", version, "-",
+                      absl::Hex(absl::GetCurrentTimeNanos(), absl::kZeroPad16));
 }
 
 }  // namespace
@@ -332,6 +340,7 @@ absl::Status StepWriter::Commit(Save* save, Attempt* attempt) {
                         result.status.message()));
   }
   CKPTREE_RETURN_IF_ERROR(CommitStatus(result, "the step"));
+  const Applying applying(*context_.database);
   for (auto& [number, part] : tip_.parts) retired_.push_back(std::move(part));
   const std::uint64_t base = tip_.version;
   tip_ = {attempt->version, {}, {}};

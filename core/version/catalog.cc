@@ -363,6 +363,7 @@ absl::StatusOr<StepRecordPtr> Catalog::Resolve(
     if (found != nullptr && IsMeant(selector, *found)) return found;
   }
   const Listed lock(this);
+  if (absl::IsResourceExhausted(rows_.unseen)) return rows_.unseen;
   CKPTREE_ASSIGN_OR_RETURN(const std::uint32_t branch,
                            BranchCalled(selector.branch));
   if (selector.kind == StepSelector::Kind::kLatest && selector.back == 0) {
@@ -497,7 +498,10 @@ absl::Status Catalog::CheckSeen() const {
 
 absl::Status Catalog::CheckListed() const {
   const Listed lock(this);
-  if (rows_.unseen.ok()) return absl::OkStatus();
+  // For want of memory nothing is lost.
+  if (rows_.unseen.ok() || absl::IsResourceExhausted(rows_.unseen)) {
+    return rows_.unseen;
+  }
   return absl::DataLossError(absl::StrFormat(
       "the steps cannot be listed: %s; `ckptree repair` saves what can be read",
       rows_.unseen.message()));

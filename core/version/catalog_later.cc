@@ -68,7 +68,12 @@ Catalog::Problems Catalog::ListAll() const {
 
 Catalog::Listed::Listed(const Catalog* catalog) : catalog_(*catalog) {
   catalog_.mu_.Lock();
-  problems_ = catalog_.ListAll();
+  try {
+    problems_ = catalog_.ListAll();
+  } catch (...) {
+    catalog_.mu_.Unlock();
+    throw;
+  }
 }
 
 Catalog::Listed::~Listed() {

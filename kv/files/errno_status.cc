@@ -7,7 +7,8 @@
 #include <system_error>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace ckptree::kv {
 
@@ -30,9 +31,11 @@ absl::StatusCode CodeOfErrno(int error) {
 }
 
 absl::Status ErrnoStatus(int error, std::string_view context) {
-  return absl::Status(CodeOfErrno(error),
-                      absl::StrFormat("%s: %s", context,
-                                      std::generic_category().message(error)));
+  // absl::StrFormat ends the process where its text finds no memory.
+  return absl::Status(
+      CodeOfErrno(error),
+      absl::StrCat(absl::string_view(context.data(), context.size()), ": ",
+                   std::generic_category().message(error)));
 }
 
 }  // namespace ckptree::kv

@@ -10,11 +10,13 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <new>
 #include <random>
 #include <string_view>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
@@ -30,7 +32,10 @@ namespace {
 constexpr std::size_t kMaxBytes = 4096;
 
 std::string Sealed(const std::string& text) {
-  return absl::StrFormat("%s%016x\n", text, base::ChecksumOf(text));
+  std::string sealed(text);
+  absl::StrAppend(&sealed, absl::Hex(base::ChecksumOf(text), absl::kZeroPad16),
+                  "\n");
+  return sealed;
 }
 
 bool StillNamed(int fd, const std::string& path) {
@@ -41,13 +46,13 @@ bool StillNamed(int fd, const std::string& path) {
 
 std::string Content(const std::map<std::uint64_t, int>& held) {
   const std::string head =
-      absl::StrFormat("pid %d on %s\n", getpid(), HostName());
+      absl::StrCat("pid ", getpid(), " on ", HostName(), "\n");
   std::string text = head;
   for (const auto& [version, count] : held) {
-    absl::StrAppendFormat(&text, "%d\n", version);
+    absl::StrAppend(&text, version, "\n");
   }
   if (text.size() + 17 > kMaxBytes) {
-    text = head + absl::StrFormat("%d\n", kEveryVersion);
+    text = absl::StrCat(head, kEveryVersion, "\n");
   }
   return Sealed(text);
 }
@@ -146,7 +151,11 @@ void Lease::Drop(std::uint64_t version) {
   const auto it = held_.find(version);
   if (--it->second > 0) return;
   held_.erase(it);
-  Write().IgnoreError();  // At worst it holds for longer.
+  // At worst it holds for longer.
+  try {
+    Write().IgnoreError();
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 absl::Status Lease::Write() {

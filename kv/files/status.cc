@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kv/files/errno_status.h"
 #include "rocksdb/status.h"
@@ -87,8 +87,10 @@ bool SaysUnreadable(std::string_view text) {
 
 absl::Status ToStatus(const rocksdb::Status& status, std::string_view context) {
   if (status.ok()) return absl::OkStatus();
-  return absl::Status(CodeOf(status),
-                      absl::StrFormat("%s: %s", context, status.ToString()));
+  return absl::Status(
+      CodeOf(status),
+      absl::StrCat(absl::string_view(context.data(), context.size()), ": ",
+                   status.ToString()));
 }
 
 absl::Status ToReadStatus(const rocksdb::Status& status,
@@ -98,8 +100,8 @@ absl::Status ToReadStatus(const rocksdb::Status& status,
   if (!gone && !(status.IsIOError() && SaysUnreadable(text))) {
     return ToStatus(status, context);
   }
-  absl::Status damage =
-      absl::DataLossError(absl::StrFormat("%s: %s", context, text));
+  absl::Status damage = absl::DataLossError(absl::StrCat(
+      absl::string_view(context.data(), context.size()), ": ", text));
   if (gone) damage.SetPayload(kGone, absl::Cord());
   return damage;
 }

@@ -7,9 +7,10 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <map>
 #include <mutex>
-#include <system_error>
+#include <new>
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
@@ -48,10 +49,15 @@ class AlarmClock {
     {
       const std::lock_guard lock(mutex_);
       runs = running_ || Start();
-      if (runs) at = sleepers_.emplace(end, &sleeper);
+      try {
+        if (runs) at = sleepers_.emplace(end, &sleeper);
+      } catch (const std::bad_alloc&) {
+        runs = false;
+      }
       if (end < wakes_) changed_.notify_one();
     }
-    // A process that may have no more threads goes by the time of day.
+    // A process that may have no more threads, or memory, goes by the time of
+    // day.
     if (!runs) return mutex.AwaitWithTimeout(condition, end - MonotonicNow());
     const auto over = [&] { return sleeper.is_late || condition.Eval(); };
     mutex.Await(absl::Condition(&over));
@@ -94,7 +100,7 @@ class AlarmClock {
     try {
       std::thread([this] { Loop(); }).detach();
       running_ = true;
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return running_;
@@ -152,7 +158,13 @@ bool AwaitUntil(absl::Mutex& mutex, const absl::Condition& condition,
     return true;
   }
   if (end <= MonotonicNow()) return false;
-  return AlarmClock::OfProcess().Await(mutex, condition, end);
+  AlarmClock* clock = nullptr;
+  try {
+    clock = &AlarmClock::OfProcess();
+  } catch (const std::bad_alloc&) {
+    return mutex.AwaitWithTimeout(condition, end - MonotonicNow());
+  }
+  return clock->Await(mutex, condition, end);
 }
 
 bool AwaitFor(absl::Mutex& mutex, const absl::Condition& condition,

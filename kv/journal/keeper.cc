@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "base/mapped_vector.h"
@@ -96,9 +97,12 @@ std::uint64_t JournalKeeper::file() const {
 }
 
 void JournalKeeper::Warn(const absl::Status& status) const {
-  if (!status.ok() && context_.options.log) {
+  if (status.ok() || !context_.options.log) return;
+  const auto text = status.message().empty() ? "no memory" : status.message();
+  try {
     context_.options.log(Severity::kWarning,
-                         "the journal: " + std::string(status.message()));
+                         absl::StrCat("the journal: ", text));
+  } catch (const std::bad_alloc&) {
   }
 }
 
@@ -348,21 +352,19 @@ absl::Status JournalKeeper::Do(const Work& work) {
   return status;
 }
 
-// Nothing that is thrown gets past the thread: a map of rows may find no
-// memory.
+// Nothing that is thrown gets past the thread.
 absl::Status JournalKeeper::DoGuarded(const Work& work) {
   try {
     return Do(work);
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("there is no memory");
+    return absl::Status(absl::StatusCode::kResourceExhausted, "");  // See Warn.
   } catch (const std::exception& error) {
     return absl::InternalError(error.what());
   }
 }
 
 void JournalKeeper::Loop() {
-  // Only wanted on a disk that gets full: not worth a word.
-  DoGuarded({.reserve = true}).IgnoreError();
+  DoGuarded({.reserve = true}).IgnoreError();  // Not worth a word.
   while (true) {
     Work work;
     {

@@ -288,10 +288,12 @@ JournalWriter::Appended JournalWriter::Append(const Commit& commit,
   if (a_offset_ == 0) a = PrefaceOf(Copy::kA);
   a.append(record).append(batch.blocks);
   a.resize(ToSectors(a.size()), '\0');
+  // Until all that is known of the record fits it, where something is thrown,
+  // too: nothing may be written in its place, the seal included.
+  dead_ = true;
   IOStatus status = files_->a->Write(a_offset_, a, IOOptions(), nullptr);
   if (status.ok()) status = files_->a->Sync(IOOptions(), nullptr);
   if (!status.ok()) {
-    dead_ = true;
     return {Result::kUnknown,
             ToStatus(status, "writing " + PathOf(Copy::kA, file_)),
             {}};
@@ -315,6 +317,7 @@ JournalWriter::Appended JournalWriter::Append(const Commit& commit,
   b_offset_ += b.size();
   version_ceiling_ = header.version_ceiling;
   tip_ = {header.ordinal, base::DigestOf(record)};
+  dead_ = false;
   return {Result::kDurable, absl::OkStatus(), tip_};
 }
 

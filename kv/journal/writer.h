@@ -122,7 +122,7 @@ class JournalWriter {
   std::uint64_t a_offset_ = 0;  // Where the next record goes; 0: the preface
   std::uint64_t b_offset_ = 0;  // first.
   std::uint64_t bytes_written_ = 0;
-  bool dead_ = false;  // A sync or write of the first copy failed.
+  bool dead_ = false;  // A sync or write of the first copy failed, or threw.
   std::unique_ptr<Files> files_;
   std::unique_ptr<Note> note_;  // Set by Create().
 

@@ -188,9 +188,15 @@ Database::~Database() {
     static_cast<void>(impl_.release());
     return;
   }
-  Close().IgnoreError();
-  // Of an open that failed half-way.
-  if (impl_->keeper != nullptr) impl_->keeper->Close(false).IgnoreError();
+  try {
+    Close().IgnoreError();
+    // Of an open that failed half-way.
+    if (impl_->keeper != nullptr) impl_->keeper->Close(false).IgnoreError();
+  } catch (const std::bad_alloc&) {
+    // Threads may be at it: all stays as it is, its lock too, until the process
+    // ends.
+    static_cast<void>(impl_.release());
+  }
 }
 
 absl::Status Database::Close() {
@@ -259,6 +265,8 @@ absl::Status Database::health() const {
   CKPTREE_RETURN_IF_ERROR(impl_->mark.Check());
   return impl_->watcher->health();
 }
+
+void Database::Abandon() const { impl_->watcher->Abandon(); }
 
 bool Database::IsHere(std::string_view key) const {
   const absl::StatusOr<std::shared_ptr<Instance>> open = impl_->Reading();

@@ -12,12 +12,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
@@ -31,6 +33,7 @@
 #include "kv/journal/record.h"
 #include "kv/journal/writer.h"
 #include "kv/near_rows.h"
+#include "kv/rocks/caught_db.h"
 #include "kv/rocks/database_impl.h"
 #include "kv/rocks/instance.h"
 #include "kv/rocks/marker.h"
@@ -127,14 +130,28 @@ CommitResult Database::Impl::WriteCommit(Instance& writer, CommitKind kind,
   if (absl::Status clock = CheckClock(); !clock.ok()) {
     return Failed(Outcome::kFailed, std::move(clock));
   }
-  // Step 4.
+  if (!IsMemoryToWrite()) {
+    return Failed(Outcome::kFailed, absl::ResourceExhaustedError(
+                                        "there is no memory for a commit"));
+  }
+  EncodedBatch encoded = EncodeBatch(batch);
+  std::vector<IndexChange> changes;
+  changes.reserve(batch.operations().size());
+  for (const WriteBatch::Operation& operation : batch.operations()) {
+    changes.push_back({operation.space, operation.key, operation.value});
+  }
+  // Step 4. What is thrown from here on leaves a record that the rows in memory
+  // lack: a later commit would hide that from the next open.
+  absl::Cleanup abandon = [this] { watcher->Abandon(); };
   const JournalWriter::Appended appended =
       keeper->Append({.kind = kind,
                       .version = version,
                       .time_ns = absl::GetCurrentTimeNanos(),
                       .frees = Frees(kind)},
-                     EncodeBatch(batch));
+                     encoded);
+  encoded = {};
   if (appended.result == JournalWriter::Result::kFailed) {
+    std::move(abandon).Cancel();
     return Failed(Outcome::kFailed, appended.status);
   }
   if (appended.result == JournalWriter::Result::kUnknown) {
@@ -145,11 +162,6 @@ CommitResult Database::Impl::WriteCommit(Instance& writer, CommitKind kind,
     return Failed(Outcome::kUnknown, watcher->health());
   }
   // Step 5.
-  std::vector<IndexChange> changes;
-  changes.reserve(batch.operations().size());
-  for (const WriteBatch::Operation& operation : batch.operations()) {
-    changes.push_back({operation.space, operation.key, operation.value});
-  }
   const absl::Status applied = ApplyToIndex(writer, changes, appended.point);
   if (!applied.ok()) {
     watcher->Fail(absl::Status(
@@ -165,6 +177,7 @@ CommitResult Database::Impl::WriteCommit(Instance& writer, CommitKind kind,
   if (options.on_commit) {
     options.on_commit(appended.point.ordinal, version, batch);
   }
+  std::move(abandon).Cancel();
   return {.outcome = Outcome::kCommitted,
           .ordinal = appended.point.ordinal,
           .status = absl::OkStatus()};
@@ -214,8 +227,13 @@ CommitResult Database::Commit(CommitRequest request) {
         impl.WriteCommit(**instance, CommitKind::kAhead, 0, before);
     if (ahead.outcome != Outcome::kCommitted) return ahead;
   }
-  return impl.WriteCommit(**instance, request.kind, request.version,
-                          request.batch);
+  try {
+    return impl.WriteCommit(**instance, request.kind, request.version,
+                            request.batch);
+  } catch (const std::bad_alloc&) {
+    if (impl.watcher->health().ok()) throw;
+    return Failed(Outcome::kUnknown, impl.watcher->health());
+  }
 }
 
 absl::Status Database::BetweenCommits(
@@ -298,27 +316,34 @@ absl::Status Database::Impl::KeepBlocks(const JournalBlocks& blocks) {
   rocksdb::ReadOptions reading;
   reading.fill_cache = false;
   // Its row is there, and not these bytes.
-  const auto is_damaged = [&](const std::string& key, std::string_view bytes) {
+  const auto is_damaged = [&](const std::string& key,
+                              std::string_view bytes) -> absl::StatusOr<bool> {
     rocksdb::PinnableSlice found;
     const rocksdb::Status status = open->db()->Get(reading, small, key, &found);
+    if (status.IsMemoryLimit()) return ToReadStatus(status, "reading a block");
     return !status.IsNotFound() &&
            !(status.ok() && found.ToStringView() == bytes);
   };
   std::vector<std::string> damaged;
+  std::size_t batch_bytes = 1024;
   for (const auto& [key, bytes] : blocks.whole) {
-    if (is_damaged(key, bytes)) damaged.push_back(key);
+    CKPTREE_ASSIGN_OR_RETURN(const bool is, is_damaged(key, bytes));
+    if (!is) continue;
+    damaged.push_back(key);
+    batch_bytes += RowBytesInBatch(key, bytes);
   }
   if (damaged.empty()) return absl::OkStatus();
   NoteIndexDamage(absl::StrFormat("blocks of version %d cannot be read",
                                   VersionOfKey(damaged.front())));
   CKPTREE_RETURN_IF_ERROR(CheckClock());
-  rocksdb::WriteBatch batch;
+  rocksdb::WriteBatch batch(batch_bytes);
   {
     // Held over I/O: what a commit removes in between must stay removed.
     const absl::MutexLock hold(&commit_mutex);
     for (const std::string& key : damaged) {
       const std::string_view bytes = blocks.whole.at(key);
-      if (!is_damaged(key, bytes)) continue;
+      CKPTREE_ASSIGN_OR_RETURN(const bool is, is_damaged(key, bytes));
+      if (!is) continue;
       CKPTREE_RETURN_IF_ERROR(ToStatus(
           batch.Put(small, key, rocksdb::Slice(bytes.data(), bytes.size())),
           "writing a block again"));

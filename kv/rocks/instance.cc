@@ -20,6 +20,7 @@
 #include "kv/files/file_system_of.h"
 #include "kv/files/status.h"
 #include "kv/process_use.h"
+#include "kv/rocks/caught_db.h"
 #include "kv/rocks/leaf_copies.h"
 #include "kv/rocks/logger.h"
 #include "kv/rocks/open_files.h"
@@ -28,6 +29,7 @@
 #include "rocksdb/convenience.h"
 #include "rocksdb/db.h"
 #include "rocksdb/env.h"
+#include "rocksdb/file_system.h"
 #include "rocksdb/options.h"
 #include "rocksdb/slice.h"
 #include "schema/spaces.h"
@@ -51,13 +53,44 @@ bool LacksLeafCopies(const rocksdb::Status& status) {
 
 }  // namespace
 
+// Passes everything on, and can give RocksDB's lock back by itself.
+class DbLock : public rocksdb::FileSystemWrapper {
+ public:
+  using FileSystemWrapper::FileSystemWrapper;
+
+  const char* Name() const override { return "ckptree.DbLock"; }
+  rocksdb::IOStatus LockFile(const std::string& path,
+                             const rocksdb::IOOptions& options,
+                             rocksdb::FileLock** lock,
+                             rocksdb::IODebugContext* dbg) override {
+    rocksdb::IOStatus status =
+        FileSystemWrapper::LockFile(path, options, lock, dbg);
+    if (status.ok()) lock_ = *lock;
+    return status;
+  }
+  rocksdb::IOStatus UnlockFile(rocksdb::FileLock* lock,
+                               const rocksdb::IOOptions& options,
+                               rocksdb::IODebugContext* dbg) override {
+    lock_ = nullptr;
+    return FileSystemWrapper::UnlockFile(lock, options, dbg);
+  }
+  void GiveBack() {
+    if (lock_ == nullptr) return;
+    UnlockFile(lock_, rocksdb::IOOptions(), nullptr).PermitUncheckedError();
+  }
+
+ private:
+  rocksdb::FileLock* lock_ = nullptr;
+};
+
 Instance::Instance(Role role, std::string directory, const Options& options,
                    std::shared_ptr<StoreLock> lock)
     : role_(role),
       directory_(std::move(directory)),
       options_(options),
       lock_(std::move(lock)),
-      env_(rocksdb::NewCompositeEnv(FileSystemOf(options))) {}
+      db_lock_(std::make_shared<DbLock>(FileSystemOf(options))),
+      env_(rocksdb::NewCompositeEnv(db_lock_)) {}
 
 namespace {
 
@@ -96,7 +129,7 @@ absl::StatusOr<std::shared_ptr<Instance>> Instance::Open(
   // An own logger also keeps a reader from creating log files.
   db_options.info_log = MakeLogger(options.log);
   if (watcher != nullptr) {
-    db_options.listeners.push_back(MakeListener(std::move(watcher)));
+    db_options.listeners.push_back(MakeListener(watcher));
   }
 
   if (role == Role::kFollower) {
@@ -114,11 +147,16 @@ absl::StatusOr<std::shared_ptr<Instance>> Instance::Open(
   std::vector<rocksdb::ColumnFamilyDescriptor> families =
       Families(BlockCache(), /*repaired=*/role == Role::kForensic);
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
-  rocksdb::Status status = instance->OpenDb(db_options, families, &handles);
+  if (!IsMemoryToWrite()) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("opening %s: there is no memory", db_directory));
+  }
+  rocksdb::Status status =
+      instance->OpenDb(watcher, db_options, families, &handles);
   if (LacksLeafCopies(status)) {
     const rocksdb::ColumnFamilyDescriptor copies = families.back();
     families.pop_back();
-    status = instance->OpenDb(db_options, families, &handles);
+    status = instance->OpenDb(watcher, db_options, families, &handles);
     if (status.ok() && role == Role::kReadWrite) {
       rocksdb::ColumnFamilyHandle* made = nullptr;
       status =
@@ -155,30 +193,69 @@ absl::StatusOr<std::shared_ptr<Instance>> Instance::Open(
 }
 
 rocksdb::Status Instance::OpenDb(
-    const rocksdb::DBOptions& options,
+    std::shared_ptr<Watcher> watcher, const rocksdb::DBOptions& options,
     const std::vector<rocksdb::ColumnFamilyDescriptor>& families,
     std::vector<rocksdb::ColumnFamilyHandle*>* handles) {
   const ForkHold hold;
-  switch (role_) {
-    case Role::kCreate:
-    case Role::kReadWrite:
-      return rocksdb::DB::Open(options, directory_, families, handles, &db_);
-    case Role::kFollower:
-    case Role::kReadOnly:
-    case Role::kForensic:
-      break;
+  const bool writes = role_ == Role::kCreate || role_ == Role::kReadWrite;
+  // Made before there is something to lose.
+  auto caught = std::make_unique<CaughtDb>(writes, [watcher] {
+    if (watcher != nullptr) watcher->Abandon();
+  });
+  rocksdb::DB* opened = nullptr;
+  rocksdb::Status status;
+  try {
+    status = writes ? rocksdb::DB::Open(options, directory_, families, handles,
+                                        &opened)
+                    : rocksdb::DB::OpenForReadOnly(options, directory_,
+                                                   families, handles, &opened);
+  } catch (...) {
+    caught->Note(writes ? CaughtDb::Harm::kStuck : CaughtDb::Harm::kHeld);
   }
-  return rocksdb::DB::OpenForReadOnly(options, directory_, families, handles,
-                                      &db_);
+  caught->Hold(opened);
+  if (caught->harm() != CaughtDb::Harm::kNone) status = caught->Told();
+  // Also where it was thrown out of: then it is to be left.
+  if (opened != nullptr || caught->harm() != CaughtDb::Harm::kNone) {
+    caught_ = std::move(caught);
+    db_ = caught_->db();
+  }
+  return status;
+}
+
+void Instance::Leave() {
+  try {
+    if (role_ == Role::kCreate || role_ == Role::kReadWrite) {
+      Shutdown().IgnoreError();
+    }
+  } catch (const std::bad_alloc&) {
+    caught_->Note(CaughtDb::Harm::kStuck);
+  }
+  if (caught_->harm() == CaughtDb::Harm::kStuck) {
+    // Nobody else may open the store while its threads are there.
+    left_->lock = std::move(lock_);
+  } else {
+    db_lock_->GiveBack();
+  }
+  // Everything that it stands on stays with it.
+  left_->env = std::move(env_);
+  static_cast<void>(left_.release());
+  static_cast<void>(caught_.release());
 }
 
 Instance::~Instance() {
   if (!mark_.Holds()) {
     // The parent's threads that closing would wait for are not here.
+    static_cast<void>(caught_.release());
     static_cast<void>(new std::shared_ptr<rocksdb::Env>(std::move(env_)));
     return;
   }
   if (db_ == nullptr) return;
+  // A database that closes allocates, where nothing may be thrown.
+  if (!IsMemoryToWrite()) caught_->Note(CaughtDb::Harm::kHeld);
+  if (caught_->harm() != CaughtDb::Harm::kNone) {
+    Leave();
+    return;
+  }
   const ForkHold hold;
   for (rocksdb::ColumnFamilyHandle* family : families_) {
     db_->DestroyColumnFamilyHandle(family).PermitUncheckedError();
@@ -187,7 +264,7 @@ Instance::~Instance() {
     db_->DestroyColumnFamilyHandle(leaf_copies_).PermitUncheckedError();
   }
   db_->DestroyColumnFamilyHandle(default_family_).PermitUncheckedError();
-  delete db_;
+  caught_.reset();
 }
 
 absl::StatusOr<std::optional<std::string>> Instance::Get(
@@ -213,6 +290,7 @@ void Instance::TellOfSecondCopy(const absl::Status& why) const {
 
 absl::Status Instance::Shutdown() {
   // It takes the lock of RocksDB's timer, which all stores of a process share.
+  if (caught_->harm() == CaughtDb::Harm::kStuck) return absl::OkStatus();
   const ForkHold hold;
   rocksdb::CancelAllBackgroundWork(db_, /*wait=*/true);
   return absl::OkStatus();

@@ -34,6 +34,9 @@ struct DBOptions;
 
 namespace ckptree::kv {
 
+class CaughtDb;
+class DbLock;
+
 // Shared by the database, its iterators and its values: it closes with the last
 // of them, and gives the lock back after that.
 //
@@ -69,14 +72,15 @@ class Instance {
   absl::StatusOr<std::optional<std::string>> Get(schema::Space space,
                                                  std::string_view key) const;
 
-  // Stops background work and reports what closing met.
+  // Stops background work and reports what closing met. Not where memory ran
+  // out in a write.
   absl::Status Shutdown();
 
  private:
   Instance(Role role, std::string directory, const Options& options,
            std::shared_ptr<StoreLock> lock);
   rocksdb::Status OpenDb(
-      const rocksdb::DBOptions& options,
+      std::shared_ptr<Watcher> watcher, const rocksdb::DBOptions& options,
       const std::vector<rocksdb::ColumnFamilyDescriptor>& families,
       std::vector<rocksdb::ColumnFamilyHandle*>* handles);
 
@@ -85,8 +89,21 @@ class Instance {
   const std::string directory_;
   const Options options_;
   std::shared_ptr<StoreLock> lock_;  // Goes last.
+  // The lock that RocksDB takes in the directory.
+  const std::shared_ptr<DbLock> db_lock_;
   std::shared_ptr<rocksdb::Env> env_;
+  // Room for what Leave() keeps, made while there is memory.
+  struct Left {
+    std::shared_ptr<StoreLock> lock;
+    std::shared_ptr<rocksdb::Env> env;
+  };
+  std::unique_ptr<Left> left_ = std::make_unique<Left>();
+  // The database, and the same as what catches; null until it is open.
   rocksdb::DB* db_ = nullptr;
+  std::unique_ptr<CaughtDb> caught_;
+  // Instead of closing, where RocksDB was thrown out of.
+  void Leave();
+
   rocksdb::ColumnFamilyHandle* default_family_ = nullptr;
   std::array<rocksdb::ColumnFamilyHandle*, schema::kSpaceCount> families_{};
   rocksdb::ColumnFamilyHandle* leaf_copies_ = nullptr;

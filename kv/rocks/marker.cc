@@ -2,7 +2,10 @@
 
 #include "kv/rocks/marker.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "base/big_endian.h"
 #include "base/digest.h"
@@ -39,10 +42,20 @@ absl::StatusOr<std::optional<ChainPoint>> ReadMarker(const Instance& instance,
   return point;
 }
 
+std::size_t RowBytesInBatch(std::string_view key, std::string_view value) {
+  // Beside the row: a byte and three lengths.
+  return 1 + 3 * 5 + key.size() + value.size();
+}
+
 absl::Status ApplyToIndex(const Instance& instance,
                           const std::vector<IndexChange>& changes,
                           const ChainPoint& point) {
-  rocksdb::WriteBatch batch;
+  std::size_t bytes = 0;
+  for (const IndexChange& change : changes) {
+    bytes += RowBytesInBatch(change.key, change.value.value_or(""));
+  }
+  const std::string marker = EncodeMarker(point);
+  rocksdb::WriteBatch batch(bytes + 3 * RowBytesInBatch(kMarkerKey, marker));
   rocksdb::Status status;
   for (const IndexChange& change : changes) {
     rocksdb::ColumnFamilyHandle* const family = instance.family(change.space);
@@ -51,7 +64,6 @@ absl::Status ApplyToIndex(const Instance& instance,
                  : batch.Delete(family, change.key);
     if (!status.ok()) return ToStatus(status, "building the batch");
   }
-  const std::string marker = EncodeMarker(point);
   for (const Space space : {Space::kRecords, Space::kSmall}) {
     if (status.ok()) {
       status = batch.Put(instance.family(space), kMarkerKey, marker);

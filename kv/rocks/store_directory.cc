@@ -148,7 +148,9 @@ absl::Status LookInto(const std::string& directory, int depth,
 }  // namespace
 
 std::string Join(const std::string& directory, std::string_view name) {
-  return absl::StrFormat("%s/%s", directory, name);
+  std::string path;
+  path.reserve(directory.size() + 1 + name.size());
+  return path.append(directory).append("/").append(name);
 }
 
 bool IsOwnName(std::string_view name) { return FindOwn(name) != nullptr; }

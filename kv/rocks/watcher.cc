@@ -111,6 +111,11 @@ void Watcher::Pardon() {
 
 absl::Status Watcher::health() const {
   const absl::MutexLock lock(&mutex_);
+  if (failure_.ok() && abandoned_.load()) {
+    return absl::ResourceExhaustedError(
+        "memory ran out while this process changed or read the store: close "
+        "it and open it again; what was committed is there");
+  }
   return failure_;
 }
 

@@ -5,6 +5,7 @@
 #ifndef CKPTREE_KV_ROCKS_WATCHER_H_
 #define CKPTREE_KV_ROCKS_WATCHER_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -43,6 +44,9 @@ class Watcher {
   // Makes the handle dead; the first one counts. Logged where the handle is
   // open: until then an open returns it, or tries again.
   void Fail(absl::Status status);
+  // The same where there is no memory for a status of its own: what this
+  // process knows of the store may no longer be what is there. Never throws.
+  void Abandon() { abandoned_ = true; }
   void Opened();
   absl::Status health() const;
   // Forgets what failed: an open that is tried again.
@@ -52,6 +56,7 @@ class Watcher {
 
  private:
   const LogFn log_;
+  std::atomic<bool> abandoned_ = false;
   TableEvents events_;
   mutable absl::Mutex mutex_;
   bool opened_ ABSL_GUARDED_BY(mutex_) = false;

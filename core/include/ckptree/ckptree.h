@@ -26,6 +26,9 @@
 // read, manager.h the loop of a trainer, history.h what became of a parameter.
 //
 // Errors are absl::Status values with a message for a person; nothing throws.
+// Memory that runs out is kResourceExhausted. Where not even a few hundred
+// bytes are left for a message, or for RocksDB's own threads, the process may
+// end; as after any other end of it, what was committed is there.
 // A code means the same everywhere: kNotFound: what was named is not there.
 // kAlreadyExists: it is. kInvalidArgument: a mistake of the caller's, and
 // nothing was done. kFailedPrecondition: not in this state. kUnavailable:
