@@ -394,8 +394,8 @@ absl::Status Member::Run(const Job& job, std::uint64_t* version) {
       return *told;
     }
     const bool ended =
-        plan.ok() &&
-        IsGivenUp({places_.staging, places_.remote.get()}, *plan, status);
+        plan.ok() && absl::IsNotFound(status) &&
+        IsGivenUp({places_.staging, places_.remote.get()}, *plan);
     if (!handed && !ended) return annotate(status);
     // The coordinator may have the part all the same, or says why it needs none
     // any more.

@@ -235,10 +235,9 @@ absl::Status CheckPlan(const Engine& engine, const schema::RankPlan& plan) {
   return absl::OkStatus();
 }
 
-bool IsGivenUp(const PartPlace& place, const schema::RankPlan& plan,
-               const absl::Status& built) {
+bool IsGivenUp(const PartPlace& place, const schema::RankPlan& plan) {
   std::error_code error;
-  return absl::IsNotFound(built) && place.remote == nullptr &&
+  return place.remote == nullptr &&
          !std::filesystem::exists(AttemptFolder(place.staging, plan), error) &&
          !error;
 }

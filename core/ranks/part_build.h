@@ -48,10 +48,9 @@ std::string AttemptFolder(std::string_view staging,
                           const schema::RankPlan& plan);
 std::string PartFolder(std::string_view staging, const schema::RankPlan& plan,
                        const Builder& builder);
-// Whether `built`, of a part of this plan, failed as the coordinator has taken
-// the attempt's folder away: it has given the attempt up, or ended it.
-bool IsGivenUp(const PartPlace& place, const schema::RankPlan& plan,
-               const absl::Status& built);
+// Whether the coordinator has taken the attempt's folder away: it has given the
+// attempt up, or ended it. Of a group without a shared folder nobody can tell.
+bool IsGivenUp(const PartPlace& place, const schema::RankPlan& plan);
 
 // The branch that it is for.
 inline BranchId BranchOf(const schema::RankPlan& plan) {

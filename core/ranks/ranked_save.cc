@@ -294,7 +294,10 @@ absl::StatusOr<std::string> FinishPart(StepBuilder part) {
     return internal::HandOver(*impl->engine, place, *impl->plan, builder,
                               std::move(result), no_check);
   }();
-  if (internal::IsGivenUp(place, *impl->plan, token.status())) {
+  // Also of a part that wrote no file: before it is sent nobody can have ended
+  // the attempt with it.
+  if ((token.ok() || absl::IsNotFound(token.status())) &&
+      internal::IsGivenUp(place, *impl->plan)) {
     return annotate(absl::FailedPreconditionError(
         "its plan was given up, or its step is saved: begin the step again on "
         "the coordinator, and send what plan() says then"));

@@ -85,13 +85,18 @@ TEST_F(RanksMessagesTest, APlanThatWasGivenUpTakesNoPart) {
   ASSERT_OK(save);
   const std::string plan = save->plan();
   EXPECT_FALSE(save->Fail(absl::OkStatus()).WaitCommitted(kLong).ok());
+  const auto refused = StatusIs(absl::StatusCode::kFailedPrecondition,
+                                AllOf(HasSubstr("step 7: the part was not "
+                                                "built"),
+                                      HasSubstr("given up")));
   const Bytes bytes = RandomBytes(std::size_t{1} << 20, 7);
   StepBuilder part = BeginPart(*store, plan, 0);
   part.Put("w", Uint8s(bytes));
-  EXPECT_THAT(FinishPart(std::move(part)).status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("step 7: the part was not built"),
-                             HasSubstr("given up"))));
+  EXPECT_THAT(FinishPart(std::move(part)).status(), refused);
+  // Nor one that needs no file.
+  StepBuilder small = BeginPart(*store, plan, 0);
+  small.PutInt("epoch", 3);
+  EXPECT_THAT(FinishPart(std::move(small)).status(), refused);
 }
 
 }  // namespace
