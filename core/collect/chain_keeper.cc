@@ -159,8 +159,10 @@ std::vector<ChainStep> ChainKeeper::Begin(
 
 void ChainKeeper::End(std::span<const ChainStep> committed) {
   const absl::MutexLock lock(&mu_);
-  for (const ChainStep& step : committed) chain_.Collect(step);
+  // First: a save may wait for them, also where there is no memory for the
+  // rest.
   collecting_.clear();
+  for (const ChainStep& step : committed) chain_.Collect(step);
 }
 
 std::set<base::Digest> ChainKeeper::BeginSweep() {

@@ -51,8 +51,12 @@ struct Collector::Pass {
   CollectProgress progress;
 
   // What there is no room for is left to a later pass, and told.
-  absl::Status WhereThereIsRoom(absl::Status status) {
-    if (!absl::IsResourceExhausted(status)) return status;
+  absl::Status WhereThereIsRoom(const kv::Database& database,
+                                absl::Status status) {
+    // For want of memory the handle may be dead.
+    if (!absl::IsResourceExhausted(status) || !database.health().ok()) {
+      return status;
+    }
     report.no_room.emplace_back(status.message());
     return absl::OkStatus();
   }
@@ -226,6 +230,10 @@ absl::Status Collector::CollectVersions(Pass* pass) {
       }
       const std::vector<ChainStep> steps = context_.keeper->Begin(asked);
       if (steps.empty()) continue;
+      std::vector<std::vector<base::Digest>> trees;
+      for (const ChainStep& step : steps) {
+        trees.push_back(context_.keeper->Link(step.version).trees);
+      }
       absl::StatusOr<std::size_t> collected = std::size_t{0};
       const absl::Status guarded = GuardedStatus("collecting", [&] {
         pass_mu_.AssertHeld();
@@ -235,14 +243,14 @@ absl::Status Collector::CollectVersions(Pass* pass) {
       if (!guarded.ok()) collected = guarded;
       const std::span<const ChainStep> done =
           std::span(steps).first(collected.ok() ? *collected : 0);
-      std::vector<base::Digest> trees;
-      for (const ChainStep& step : done) {
-        const ChainLink link = context_.keeper->Link(step.version);
-        trees.insert(trees.end(), link.trees.begin(), link.trees.end());
+      {
+        const Applying applying(*context_.database);
+        context_.keeper->End(done);
       }
-      context_.keeper->End(done);
-      for (const base::Digest& tree : trees) {
-        trees_died_ = trees_died_ || !context_.keeper->HasTree(tree);
+      for (std::size_t i = 0; i < done.size(); ++i) {
+        for (const base::Digest& tree : trees[i]) {
+          trees_died_ = trees_died_ || !context_.keeper->HasTree(tree);
+        }
       }
       for (const ChainStep& step : done) left.erase(step.version);
       // Those that were not reached come next, and by themselves where one of
@@ -391,17 +399,18 @@ absl::Status Collector::RunPass(Pass* pass) {
   const absl::Status collected = CollectVersions(pass);
   // What is dead already goes, though the pass was stopped: it costs nothing.
   if (!collected.ok() && !absl::IsCancelled(collected)) return collected;
-  CKPTREE_RETURN_IF_ERROR(pass->WhereThereIsRoom(DropFiles(pass)));
+  CKPTREE_RETURN_IF_ERROR(
+      pass->WhereThereIsRoom(*context_.database, DropFiles(pass)));
   CKPTREE_RETURN_IF_ERROR(collected);
   if (!pass->background) {
     CKPTREE_RETURN_IF_ERROR(SweepTrees(/*pages_too=*/true));
     CKPTREE_RETURN_IF_ERROR(SweepSmall());
     // Deleted blocks of small saves still stand in tables, and in the journal.
     // The journal first: it gives room back without taking much.
-    CKPTREE_RETURN_IF_ERROR(
-        pass->WhereThereIsRoom(context_.database->WriteRows()));
-    const absl::Status compacted =
-        pass->WhereThereIsRoom(context_.database->CompactSmall());
+    CKPTREE_RETURN_IF_ERROR(pass->WhereThereIsRoom(
+        *context_.database, context_.database->WriteRows()));
+    const absl::Status compacted = pass->WhereThereIsRoom(
+        *context_.database, context_.database->CompactSmall());
     // Damage of the index, of which nothing is lost: it is told, and the rest
     // is done.
     if (absl::IsDataLoss(compacted)) {
@@ -409,7 +418,7 @@ absl::Status Collector::RunPass(Pass* pass) {
     } else {
       CKPTREE_RETURN_IF_ERROR(compacted);
     }
-    return pass->WhereThereIsRoom(RewriteFiles(pass));
+    return pass->WhereThereIsRoom(*context_.database, RewriteFiles(pass));
   }
   if (trees_died_) CKPTREE_RETURN_IF_ERROR(SweepTrees(/*pages_too=*/false));
   const std::uint64_t newest = context_.keeper->newest();

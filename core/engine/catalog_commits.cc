@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
@@ -246,9 +247,12 @@ absl::Status CatalogCommits::ReplaceBranch(schema::BranchRecord branch,
                       schema::EncodeBranchRecord(branch));
     request.preconditions.push_back(std::move(row));
     // As AddBranch() says.
+    absl::Cleanup undo = [&] {
+      if (!has_steps) keeper_.Forked(number, before.tip);
+    };
     if (!has_steps) keeper_.Forked(number, branch.tip);
     replaced = Commit(std::move(request));
-    if (!replaced.ok() && !has_steps) keeper_.Forked(number, before.tip);
+    if (replaced.ok()) std::move(undo).Cancel();
     if (!absl::IsAborted(replaced)) break;
   }
   CKPTREE_RETURN_IF_ERROR(replaced);
@@ -282,11 +286,10 @@ absl::Status CatalogCommits::AddBranch(schema::BranchRecord branch,
                     schema::EncodeBranchRecord(branch));
   // Before the commit: as soon as it is there the step may be overwritten, and
   // its version must not be collected then.
+  absl::Cleanup undo = [&] { keeper_.BranchDropped(number); };
   keeper_.Forked(number, branch.tip);
-  if (const absl::Status status = Commit(std::move(request)); !status.ok()) {
-    keeper_.BranchDropped(number);
-    return status;
-  }
+  CKPTREE_RETURN_IF_ERROR(Commit(std::move(request)));
+  std::move(undo).Cancel();
   const Applying applying(database_);
   catalog_.PutBranch(number, std::move(branch));
   return absl::OkStatus();

@@ -57,7 +57,7 @@ Engine::Engine(std::string directory, StoreOptions options)
       options_(std::move(options)),
       coding_(CodingOf(options_)),
       pid_(getpid()),
-      logger_(options_.log),
+      log_(std::make_shared<Logger>(options_.log)),
       pool_(options_.staging_bytes != 0 ? options_.staging_bytes
                                         : DefaultStagingBytes(),
             options_.host_allocator),
@@ -90,11 +90,11 @@ void Engine::CloseAndLog() {
 kv::Options Engine::KvOptions(const EngineOptions& options) const {
   kv::Options kv_options = PlainKvOptions(options);
   if (!kv_options.all_far) kv_options.far = far_rows_;
-  kv_options.log = [this](kv::Severity severity, std::string_view text) {
-    logger_.Log(severity == kv::Severity::kInfo      ? LogSeverity::kInfo
-                : severity == kv::Severity::kWarning ? LogSeverity::kWarning
-                                                     : LogSeverity::kError,
-                "kv", text);
+  kv_options.log = [log = log_](kv::Severity severity, std::string_view text) {
+    log->Log(severity == kv::Severity::kInfo      ? LogSeverity::kInfo
+             : severity == kv::Severity::kWarning ? LogSeverity::kWarning
+                                                  : LogSeverity::kError,
+             "kv", text);
   };
   return kv_options;
 }

@@ -242,7 +242,10 @@ class Engine {
   CodingChoice coding_;
   const pid_t pid_;
   const kv::ProcessMark mark_;
-  Logger logger_;
+  // Shared with the threads of a database that memory ran out in, which is left
+  // as it is.
+  const std::shared_ptr<Logger> log_;
+  Logger& logger_ = *log_;
   StagingPool pool_;
   PartMemory part_memory_;
   kv::Options kv_options_;

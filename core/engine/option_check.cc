@@ -49,6 +49,10 @@ absl::Status CheckOptions(const StoreOptions& options) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "threads is %d: 0 (one per processor) to 1024", options.threads));
   }
+  if (options.lock_wait < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "lock_wait is %s: 0 or more", absl::FormatDuration(options.lock_wait)));
+  }
   if (options.staging_idle < absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
         absl::StrFormat("staging_idle is %s: 0 or more",

@@ -207,10 +207,10 @@ StepBuilder& StepBuilder::PutFile(PathRef path, std::string content) {
 StepBuilder& StepBuilder::PutNode(PathRef path, EntryKind kind,
                                   std::string tag) {
   impl().AddAt(path, [&](const Path& at) -> absl::Status {
-    if (IsLeaf(kind) || kind == EntryKind::kTie) {
+    if (IsLeaf(kind) || kind == EntryKind::kTie || Name(kind) == "unknown") {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "%s: PutNode() adds nodes, and \"%s\" is not the kind of a node",
-          at.Text(), Name(kind)));
+          "%s: PutNode() adds nodes, and \"%s\" (%d) is not the kind of a node",
+          at.Text(), Name(kind), static_cast<int>(kind)));
     }
     return impl_->content.AddNode(at, kind, std::move(tag));
   });
@@ -297,7 +297,10 @@ SaveHandle StepBuilder::Submit() {
     status = absl::FailedPreconditionError(
         "it is a rank's part of the step: FinishPart() builds it");
   }
-  if (status.ok()) status = impl->Prepare();
+  if (status.ok()) {
+    status = internal::GuardedStatus("putting the step together",
+                                     [&] { return impl->Prepare(); });
+  }
   // There is no save where Begin() failed.
   if (save == nullptr) {
     save =
@@ -306,9 +309,12 @@ SaveHandle StepBuilder::Submit() {
   SaveHandle handle(save);
   internal::SaveSink* const to =
       sink != nullptr ? sink.get() : impl->engine->writer();
-  if (status.ok() && !to->Submit(save)) {
-    status = absl::FailedPreconditionError(
-        absl::StrFormat("store %s was closed", impl->engine->directory()));
+  if (status.ok()) {
+    status = internal::GuardedStatus("Submit", [&]() -> absl::Status {
+      if (to->Submit(save)) return absl::OkStatus();
+      return absl::FailedPreconditionError(
+          absl::StrFormat("store %s was closed", impl->engine->directory()));
+    });
   }
   if (status.ok()) return handle;
   // Nobody has the handle yet, and so no callback is set.

@@ -120,7 +120,7 @@ const std::shared_ptr<Engine>& Store::engine() const {
 StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
   auto impl = std::make_unique<StepBuilder::Impl>(engine(), step);
   internal::BranchId branch;
-  impl->status = [&]() -> absl::Status {
+  impl->status = internal::GuardedStatus("Begin", [&]() -> absl::Status {
     CKPTREE_RETURN_IF_ERROR(engine()->CheckWritable());
     CKPTREE_RETURN_IF_ERROR(impl->PassOn(&engine()->writer()->failed()));
     CKPTREE_RETURN_IF_ERROR(internal::CheckHealth(engine()->database()));
@@ -151,11 +151,9 @@ StepBuilder Store::Begin(std::int64_t step, SaveOptions options) {
       CKPTREE_RETURN_IF_ERROR(internal::MayOverwrite(
           engine()->catalog(), *old, options.overwrite, options.tagged));
     }
-    return absl::OkStatus();
-  }();
-  if (impl->status.ok()) {
     impl->save = std::make_shared<internal::Save>(branch, step, options);
-  }
+    return absl::OkStatus();
+  });
   return StepBuilder(std::move(impl));
 }
 

@@ -284,16 +284,17 @@ absl::StatusOr<std::string> FinishPart(StepBuilder part) {
   builder.planned = kv::MonotonicNow();
   const internal::PartPlace place = PlaceOf(*impl->engine);
   const auto no_check = [] { return absl::OkStatus(); };
-  absl::StatusOr<std::string> token = [&]() -> absl::StatusOr<std::string> {
-    CKPTREE_RETURN_IF_ERROR(impl->Prepare());
-    CKPTREE_ASSIGN_OR_RETURN(
-        internal::PartResult result,
-        internal::BuildPart(impl->engine.get(), place, *impl->plan, builder,
-                            impl->save->content.get(), &impl->save->counters,
-                            no_check));
-    return internal::HandOver(*impl->engine, place, *impl->plan, builder,
-                              std::move(result), no_check);
-  }();
+  absl::StatusOr<std::string> token = internal::GuardedResult(
+      "building a part", [&]() -> absl::StatusOr<std::string> {
+        CKPTREE_RETURN_IF_ERROR(impl->Prepare());
+        CKPTREE_ASSIGN_OR_RETURN(
+            internal::PartResult result,
+            internal::BuildPart(impl->engine.get(), place, *impl->plan, builder,
+                                impl->save->content.get(),
+                                &impl->save->counters, no_check));
+        return internal::HandOver(*impl->engine, place, *impl->plan, builder,
+                                  std::move(result), no_check);
+      });
   // Also of a part that wrote no file: before it is sent nobody can have ended
   // the attempt with it.
   if ((token.ok() || absl::IsNotFound(token.status())) &&

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "core/process/engine_thread.h"
 #include "core/save/step_writer.h"
 #include "kv/timed_wait.h"
@@ -26,7 +27,12 @@ bool StepWriter::Submit(const std::shared_ptr<Save>& save) {
   }
   if (refusing_) return false;
   queue_.push_back(save);
+  // All or nothing, where there is no memory.
+  absl::Cleanup undo = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    queue_.pop_back();
+  };
   stager_.Add(save);
+  std::move(undo).Cancel();
   ++submitted_;
   ++stats_.saves_in_flight;
   return true;

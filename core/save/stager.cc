@@ -42,14 +42,14 @@ Stager::~Stager() { Stop(); }
 
 void Stager::Add(const std::shared_ptr<Save>& save) {
   const absl::MutexLock lock(&mu_);
-  ++in_flight_;
   const std::shared_ptr<StagedContent> content = save->staged_content();
   if (content != nullptr && save->Copied()) {
     bytes_ += content->staged_bytes();
     pool_used_ = true;
-    return;
+  } else {
+    queue_.push_back(save);
   }
-  queue_.push_back(save);
+  ++in_flight_;
 }
 
 void Stager::Ended() {

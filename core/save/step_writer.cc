@@ -100,7 +100,8 @@ void StepWriter::WriteLoop() {
         Annotate(GuardedStatus("saving", [&] { return Run(&save, &version); }),
                  save.step);
     if (status.ok() && context_.on_committed) {
-      status = context_.on_committed(version);
+      status = GuardedStatus("waiting for the other copy",
+                             [&] { return context_.on_committed(version); });
     }
     // The memory goes back before anyone is told.
     if (const auto content = save.staged_content()) content->Abandon();
@@ -116,7 +117,9 @@ void StepWriter::WriteLoop() {
     }
     // Who cancels does not need to be told.
     const bool asked = absl::IsCancelled(status) && save.cancelled();
-    if (!status.ok() && !asked) failed_.Add(first);
+    if (!status.ok() && !asked) {
+      GuardedCall("Add", [&] { failed_.Add(first); }).IgnoreError();
+    }
     if (const absl::Status thrown = save.Finish(status, version);
         !thrown.ok()) {
       context_.logger->Log(LogSeverity::kError, "save", thrown);
@@ -184,7 +187,12 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
       status = OutcomeUnknown(std::string(status.message()), "the step");
     }
   }
-  CleanUp(attempt, status.ok() || (!returned && attempt.committing));
+  *version = attempt.version;
+  // What is left behind takes nothing back.
+  GuardedStatus("cleaning up", [&] {
+    CleanUp(attempt, status.ok() || (!returned && attempt.committing));
+    return absl::OkStatus();
+  }).IgnoreError();
   {
     absl::MutexLock lock(&mu_);
     stats_.seconds_comparing_and_writing +=
@@ -192,7 +200,6 @@ absl::Status StepWriter::Run(Save* save, std::uint64_t* version) {
     stats_.seconds_committing +=
         absl::ToDoubleSeconds(kv::MonotonicNow() - written);
   }
-  *version = attempt.version;
   return status;
 }
 

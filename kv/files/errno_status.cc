@@ -21,6 +21,8 @@ absl::StatusCode CodeOfErrno(int error) {
     case EDQUOT:
     case EFBIG:
       return absl::StatusCode::kResourceExhausted;
+    case ENAMETOOLONG:
+      return absl::StatusCode::kInvalidArgument;
     case EACCES:
     case EPERM:
     case EROFS:

@@ -12,14 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "base/mapped_vector.h"
 #include "base/status_macros.h"
 #include "kv/file_system.h"
-#include "kv/files/file_system_of.h"
+#include "kv/journal/reserve.h"
 #include "kv/monotonic.h"
 #include "kv/store_directory.h"
 #include "kv/timed_wait.h"
-#include "rocksdb/file_system.h"
 
 namespace ckptree::kv {
 namespace {
@@ -39,44 +37,11 @@ constexpr std::uint64_t kMostWhenClosed = std::uint64_t{8} << 20;
 // of all rows is so large that it takes longer to write it again.
 constexpr std::uint64_t kMostFilesWhenClosed = 64;
 constexpr std::uint64_t kRowsBytesOfFile = std::uint64_t{4} << 20;
-// Less is of no use.
-constexpr std::uint64_t kLeastReserveBytes = std::uint64_t{256} << 10;
 // Of the first file of a session: most commands make one commit.
 constexpr std::uint64_t kFirstFileBytes =
     kJournalReserveBytes + (std::uint64_t{256} << 10);
 
 }  // namespace
-
-bool GiveReserve(const Options& options, const std::string& directory) {
-  const std::string path = Join(Join(directory, kJournalName), kReserveName);
-  return FileSize(options, path).ok() && RemoveFile(options, path).ok();
-}
-
-absl::Status MakeReserve(const Options& options, const std::string& directory,
-                         bool smaller) {
-  const std::string path = Join(Join(directory, kJournalName), kReserveName);
-  const absl::StatusOr<std::uint64_t> size = FileSize(options, path);
-  if (size.ok() && *size == kReserveBytes) return absl::OkStatus();
-  // Not by trying: what is written beside it would find the disk full until
-  // the trial is over.
-  std::uint64_t free = 0;
-  const rocksdb::IOStatus asked = FileSystemOf(options)->GetFreeSpace(
-      directory, rocksdb::IOOptions(), &free, nullptr);
-  std::size_t bytes = kReserveBytes;
-  if (asked.ok() && free < 2 * kReserveBytes) {
-    // What is left of the one that was given up is enough for another time.
-    bytes = std::min<std::size_t>(free / kJournalSector * kJournalSector,
-                                  kReserveBytes);
-    if (!smaller || bytes < kLeastReserveBytes) {
-      return absl::ResourceExhaustedError("there is no room for the reserve");
-    }
-  }
-  const base::MappedVector<char> zeros(bytes);
-  const absl::Status made =
-      WriteFile(options, path, {zeros.data(), zeros.size()});
-  if (!made.ok()) RemoveFile(options, path).IgnoreError();
-  return made;
-}
 
 JournalKeeper::JournalKeeper(KeeperContext context)
     : last_(std::exchange(context.last, std::nullopt)),
@@ -384,6 +349,9 @@ void JournalKeeper::Loop() {
       Warn(status);
       const absl::MutexLock lock(&mutex_);
       not_before_ = MonotonicNow() + kTryAgainAfter;
+      // Also where it was thrown, before it was noted, or not even begun.
+      if (work.flush) flush_not_before_ = not_before_;
+      if (work.sync && status.message().empty()) NoteUnsynced();
     }
   }
 }

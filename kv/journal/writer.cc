@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/digest.h"
@@ -345,16 +346,22 @@ absl::Status JournalWriter::SyncSecond() {
     unsynced.swap(unsynced_);
     note = std::exchange(note_unsynced_, false);
   }
+  // Where something is thrown, too, they are not to count as synced.
+  absl::Cleanup thrown = [this] {
+    const absl::MutexLock lock(&mutex_);
+    second_copy_ = absl::Status(absl::StatusCode::kResourceExhausted, "");
+  };
   for (const std::shared_ptr<void>& entry : unsynced) {
     const auto copy = std::static_pointer_cast<Files::SecondCopy>(entry);
-    const absl::Status status = ToStatus(copy->file->Sync(IOOptions(), nullptr),
-                                         "syncing " + copy->path);
-    if (!status.ok()) {
-      const absl::MutexLock lock(&mutex_);
-      second_copy_ = status;
-      return status;
-    }
+    const IOStatus synced = copy->file->Sync(IOOptions(), nullptr);
+    if (synced.ok()) continue;
+    const absl::Status status = ToStatus(synced, "syncing " + copy->path);
+    std::move(thrown).Cancel();
+    const absl::MutexLock lock(&mutex_);
+    second_copy_ = status;
+    return status;
   }
+  std::move(thrown).Cancel();
   // What both copies have lost is known by it also after a power cut.
   if (note) {
     note_->file->Sync(IOOptions(), nullptr).PermitUncheckedError();

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "rocksdb/convenience.h"
 #include "rocksdb/db.h"
 #include "rocksdb/iterator.h"
 #include "rocksdb/options.h"
@@ -65,9 +66,12 @@ class CaughtDb::Catching : public rocksdb::StackableDB {
   using StackableDB::CompactFiles;
   using StackableDB::CompactRange;
   using StackableDB::CreateColumnFamily;
+  using StackableDB::CreateColumnFamilyWithImport;
   using StackableDB::Flush;
   using StackableDB::Get;
+  using StackableDB::GetColumnFamilyMetaData;
   using StackableDB::GetIntProperty;
+  using StackableDB::GetPropertiesOfAllTables;
   using StackableDB::GetPropertiesOfTablesInRange;
   using StackableDB::GetProperty;
   using StackableDB::IngestExternalFile;
@@ -87,6 +91,19 @@ class CaughtDb::Catching : public rocksdb::StackableDB {
   rocksdb::Status GetPropertiesOfTablesInRange(
       rocksdb::ColumnFamilyHandle* family, const rocksdb::Range* range,
       std::size_t count, rocksdb::TablePropertiesCollection* found) override;
+  rocksdb::Status GetPropertiesOfAllTables(
+      rocksdb::ColumnFamilyHandle* family,
+      rocksdb::TablePropertiesCollection* found) override;
+  void GetColumnFamilyMetaData(rocksdb::ColumnFamilyHandle* family,
+                               rocksdb::ColumnFamilyMetaData* found) override;
+  rocksdb::Status CreateColumnFamilyWithImport(
+      const rocksdb::ColumnFamilyOptions& options, const std::string& name,
+      const rocksdb::ImportColumnFamilyOptions& import,
+      const rocksdb::ExportImportFilesMetaData& tables,
+      rocksdb::ColumnFamilyHandle** made) override;
+  rocksdb::Status DeleteFilesInRanges(rocksdb::ColumnFamilyHandle* family,
+                                      const rocksdb::RangePtr* ranges,
+                                      std::size_t count);
   // It holds nothing when it throws.
   void GetLiveFilesMetaData(
       std::vector<rocksdb::LiveFileMetaData>* files) override;
@@ -129,6 +146,7 @@ class CaughtDb::Catching : public rocksdb::StackableDB {
   const std::function<void()> on_harm_;
   // Given up for what mends the harm of a look-up; null in one that only reads.
   std::atomic<void*> reserve_;
+  std::atomic<bool> noted_ = false;
   std::atomic<Harm> harm_ = Harm::kNone;
 };
 
@@ -186,10 +204,11 @@ class CaughtDb::CatchingIterator : public rocksdb::Iterator {
 };
 
 void CaughtDb::Catching::Note(Harm harm) {
+  // First: who is told of it finds the handle dead.
+  if (!noted_.exchange(true)) on_harm_();
   Harm before = harm_.load();
   while (before < harm && !harm_.compare_exchange_weak(before, harm)) {
   }
-  if (before == Harm::kNone) on_harm_();
 }
 
 Status CaughtDb::Catching::Told() const {
@@ -227,7 +246,7 @@ Status CaughtDb::Catching::CaughtLookUp(rocksdb::ColumnFamilyHandle* family,
   }
   ::operator delete(reserve_.exchange(nullptr));
   try {
-    if (writes_) {
+    if (writes_ && harm() == Harm::kHeld) {
       db_->SetOptions(family, {{"report_bg_io_stats", "false"}})
           .PermitUncheckedError();
     }
@@ -304,6 +323,42 @@ void CaughtDb::Catching::GetLiveFilesMetaData(
   db_->GetLiveFilesMetaData(files);
 }
 
+Status CaughtDb::Catching::GetPropertiesOfAllTables(
+    rocksdb::ColumnFamilyHandle* family,
+    rocksdb::TablePropertiesCollection* found) {
+  return Caught(Harm::kHeld,
+                [&] { return db_->GetPropertiesOfAllTables(family, found); });
+}
+
+void CaughtDb::Catching::GetColumnFamilyMetaData(
+    rocksdb::ColumnFamilyHandle* family, rocksdb::ColumnFamilyMetaData* found) {
+  const Status status = CaughtLookUp(family, [&] {
+    db_->GetColumnFamilyMetaData(family, found);
+    return Status::OK();
+  });
+  if (!status.ok()) throw std::bad_alloc();
+}
+
+Status CaughtDb::Catching::CreateColumnFamilyWithImport(
+    const rocksdb::ColumnFamilyOptions& options, const std::string& name,
+    const rocksdb::ImportColumnFamilyOptions& import,
+    const rocksdb::ExportImportFilesMetaData& tables,
+    rocksdb::ColumnFamilyHandle** made) {
+  return CaughtWrite([&] {
+    return db_->CreateColumnFamilyWithImport(options, name, import, tables,
+                                             made);
+  });
+}
+
+Status CaughtDb::Catching::DeleteFilesInRanges(
+    rocksdb::ColumnFamilyHandle* family, const rocksdb::RangePtr* ranges,
+    std::size_t count) {
+  return CaughtWrite([&] {
+    return rocksdb::DeleteFilesInRanges(db_, family, ranges, count,
+                                        /*include_end=*/false);
+  });
+}
+
 Status CaughtDb::Catching::CreateColumnFamily(
     const rocksdb::ColumnFamilyOptions& options, const std::string& name,
     rocksdb::ColumnFamilyHandle** made) {
@@ -357,6 +412,11 @@ CaughtDb::~CaughtDb() = default;
 
 void CaughtDb::Hold(rocksdb::DB* opened) { catching_->Hold(opened); }
 rocksdb::DB* CaughtDb::db() const { return catching_.get(); }
+Status CaughtDb::DeleteFilesInRanges(rocksdb::ColumnFamilyHandle* family,
+                                     const rocksdb::RangePtr* ranges,
+                                     std::size_t count) {
+  return catching_->DeleteFilesInRanges(family, ranges, count);
+}
 CaughtDb::Harm CaughtDb::harm() const { return catching_->harm(); }
 void CaughtDb::Note(Harm harm) { catching_->Note(harm); }
 Status CaughtDb::Told() const { return catching_->Told(); }

@@ -5,13 +5,16 @@
 #ifndef CKPTREE_KV_ROCKS_CAUGHT_DB_H_
 #define CKPTREE_KV_ROCKS_CAUGHT_DB_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 
 namespace rocksdb {
+class ColumnFamilyHandle;
 class DB;
 class Status;
+struct RangePtr;
 }  // namespace rocksdb
 
 namespace ckptree::kv {
@@ -47,6 +50,11 @@ class CaughtDb {
   void Hold(rocksdb::DB* opened);
   // What catches. Only what the engine calls: anything else goes by unseen.
   rocksdb::DB* db() const;
+
+  // A function of RocksDB that goes by what catches.
+  rocksdb::Status DeleteFilesInRanges(rocksdb::ColumnFamilyHandle* family,
+                                      const rocksdb::RangePtr* ranges,
+                                      std::size_t count);
 
   Harm harm() const;
   // Something was thrown by a call that does `harm`. Never throws.

@@ -26,6 +26,7 @@
 #include "kv/files/status.h"
 #include "kv/journal/overlay.h"
 #include "kv/journal/preface.h"
+#include "kv/journal/reserve.h"
 #include "kv/options.h"
 #include "kv/rocks/database_impl.h"
 #include "kv/rocks/guard.h"

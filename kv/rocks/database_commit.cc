@@ -31,6 +31,7 @@
 #include "kv/files/status.h"
 #include "kv/journal/keeper.h"
 #include "kv/journal/record.h"
+#include "kv/journal/reserve.h"
 #include "kv/journal/writer.h"
 #include "kv/near_rows.h"
 #include "kv/rocks/caught_db.h"

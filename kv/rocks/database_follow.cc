@@ -354,26 +354,29 @@ absl::Status Database::Refresh() {
   return impl.OpenForReading(&ignored);
 }
 
-void Database::Impl::CatchUp(std::uint64_t version) {
+absl::Status Database::Impl::CatchUp(std::uint64_t version) {
   if (mode == Mode::kReadWrite || mode == Mode::kReadSalvaged || AllFar() ||
       version <= instance_version.load() || version > newest_version.load()) {
-    return;
+    return absl::OkStatus();
   }
   // Held over I/O: see Refresh().
   const absl::MutexLock hold(&refresh_mutex);
-  if (version <= instance_version.load()) return;
+  if (version <= instance_version.load()) return absl::OkStatus();
   const std::uint64_t newest = newest_version.load();
   OpenReport ignored;
-  if (OpenForReading(&ignored).ok()) {
+  absl::Status opened = OpenForReading(&ignored);
+  if (absl::IsResourceExhausted(opened)) return opened;
+  if (opened.ok()) {
     instance_version = std::max(instance_version.load(), newest);
   }
+  return absl::OkStatus();
 }
 
 absl::Status Database::SeeFiles() const {
   Impl& impl = *impl_;
   if (impl.mode != Mode::kRead || impl.AllFar()) return absl::OkStatus();
   const std::uint64_t newest = impl.newest_version.load();
-  impl.CatchUp(newest);
+  CKPTREE_RETURN_IF_ERROR(impl.CatchUp(newest));
   // Held over I/O: see Refresh().
   const absl::MutexLock hold(&impl.refresh_mutex);
   // Of an index that was made here the files are those of the rows.

@@ -162,8 +162,9 @@ struct Database::Impl {
       std::string_view key,
       absl::FunctionRef<bool(std::string_view value)> accept);
   // database_follow.cc: opens the index anew where it cannot have the files of
-  // `version` yet.
-  void CatchUp(std::uint64_t version);
+  // `version` yet. kResourceExhausted: it could not; what is not found is not
+  // known to be lost.
+  absl::Status CatchUp(std::uint64_t version);
   // database_follow.cc: as MakeIndexAnew, for a process that only reads.
   absl::Status MakeIndexInMemory(Standing* standing)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_mutex);

@@ -29,6 +29,7 @@
 #include "kv/database.h"
 #include "kv/file_system.h"
 #include "kv/journal/keeper.h"
+#include "kv/journal/reserve.h"
 #include "kv/options.h"
 #include "kv/rocks/database_impl.h"
 #include "kv/rocks/instance.h"

@@ -99,7 +99,7 @@ absl::StatusOr<Value> Database::Read(schema::Space space,
                                      std::string_view key) const {
   const bool rows =
       space == schema::Space::kRecords || space == schema::Space::kSmall;
-  if (!rows) impl_->CatchUp(VersionOfKey(key));
+  if (!rows) CKPTREE_RETURN_IF_ERROR(impl_->CatchUp(VersionOfKey(key)));
   absl::StatusOr<Value> value = ReadOnce(space, key);
   // What is damaged is so at two looks in a row.
   if (rows && absl::IsDataLoss(value.status()) && !IsGone(value.status())) {
@@ -272,7 +272,7 @@ absl::StatusOr<Value> Database::View(schema::Space space, std::string_view key,
       impl_->FarOf(space, key) != nullptr) {
     return Read(space, key);
   }
-  impl_->CatchUp(VersionOfKey(key));
+  CKPTREE_RETURN_IF_ERROR(impl_->CatchUp(VersionOfKey(key)));
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl_->Reading());
   absl::StatusOr<std::shared_ptr<const MappedFile>> file =
@@ -376,7 +376,7 @@ absl::StatusOr<Iterator> Database::Scan(schema::Space space,
   if (rows && (end.empty() || end > kEndOfRows)) end = kEndOfRows;
   // Else RocksDB does not take the bounds.
   if (!end.empty() && begin > end) begin = end;
-  if (!rows) impl_->CatchUp(VersionOfKey(begin));
+  if (!rows) CKPTREE_RETURN_IF_ERROR(impl_->CatchUp(VersionOfKey(begin)));
   CKPTREE_ASSIGN_OR_RETURN(const Impl::RowView view, impl_->ReadingRows());
   auto scan = std::make_unique<Iterator::Impl>();
   const auto scan_far = [&] {

@@ -24,6 +24,7 @@
 #include "kv/database.h"
 #include "kv/file_system.h"
 #include "kv/files/status.h"
+#include "kv/journal/reserve.h"
 #include "kv/rocks/database_impl.h"
 #include "kv/rocks/instance.h"
 #include "kv/rocks/kept_reads.h"
@@ -270,16 +271,14 @@ absl::Status Database::Drop(schema::Space space,
   }
   if (space == schema::Space::kLeaves) {
     // First: what is dropped in part is dropped again, found by its first copy.
-    CKPTREE_RETURN_IF_ERROR(ToStatus(
-        rocksdb::DeleteFilesInRanges(instance->db(), instance->leaf_copies(),
-                                     pointers.data(), pointers.size(),
-                                     /*include_end=*/false),
-        "dropping copies of leaf records"));
+    CKPTREE_RETURN_IF_ERROR(
+        ToStatus(instance->DeleteFilesInRanges(
+                     instance->leaf_copies(), pointers.data(), pointers.size()),
+                 "dropping copies of leaf records"));
   }
   const std::uint64_t before = CountFiles(*instance, space);
-  const rocksdb::Status status = rocksdb::DeleteFilesInRanges(
-      instance->db(), instance->family(space), pointers.data(), pointers.size(),
-      /*include_end=*/false);
+  const rocksdb::Status status = instance->DeleteFilesInRanges(
+      instance->family(space), pointers.data(), pointers.size());
   if (dropped != nullptr) *dropped += before - CountFiles(*instance, space);
   impl.NoteFilesChanged();
   return ToStatus(status, "dropping files");
@@ -370,8 +369,7 @@ absl::Status Database::MendLeafCopies() {
     const rocksdb::Slice end(past);
     const rocksdb::RangePtr range(&begin, &end);
     CKPTREE_RETURN_IF_ERROR(ToStatus(
-        rocksdb::DeleteFilesInRanges(instance->db(), instance->leaf_copies(),
-                                     &range, 1, /*include_end=*/false),
+        instance->DeleteFilesInRanges(instance->leaf_copies(), &range, 1),
         "dropping copies of leaf records"));
   }
   const std::string folder = Join(staging_directory(), kLeafCopiesName);

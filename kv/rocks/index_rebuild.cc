@@ -41,9 +41,11 @@
 #include "kv/files/file_system_of.h"
 #include "kv/files/status.h"
 #include "kv/process_use.h"
+#include "kv/rocks/caught_db.h"
 #include "kv/rocks/guard.h"
 #include "kv/rocks/kept_reads.h"
 #include "kv/rocks/logger.h"
+#include "kv/rocks/marker.h"
 #include "kv/rocks/memory_index.h"
 #include "kv/rocks/rocksdb_options.h"
 #include "kv/rocks/segment_layout.h"
@@ -78,6 +80,12 @@ class FreshIndex {
         log_(options.log) {}
 
   ~FreshIndex() {
+    if (caught_->harm() != CaughtDb::Harm::kNone) {
+      // It is in a folder of its own, which nobody opens as it is.
+      static_cast<void>(caught_.release());
+      static_cast<void>(env_.release());
+      return;
+    }
     for (auto* handle : handles_) {
       db_->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
     }
@@ -93,17 +101,28 @@ class FreshIndex {
         families_.begin(), families_.begin() + 3);
     rocksdb::DB* opened = nullptr;
     const ForkHold hold;
-    const rocksdb::Status status =
-        rocksdb::DB::Open(options, directory_, first, &handles_, &opened);
-    db_.reset(opened);
+    rocksdb::Status status;
+    try {
+      status =
+          rocksdb::DB::Open(options, directory_, first, &handles_, &opened);
+    } catch (...) {
+      caught_->Note(CaughtDb::Harm::kStuck);
+      status = caught_->Told();
+    }
+    caught_->Hold(opened);
     return ToStatus(status, "making " + directory_);
   }
 
   absl::Status Put(Space space, std::string_view key, std::string_view value) {
-    CKPTREE_RETURN_IF_ERROR(ToStatus(
+    const std::size_t bytes = RowBytesInBatch(key, value);
+    if (batch_.GetDataSize() + bytes > batch_room_) {
+      CKPTREE_RETURN_IF_ERROR(Write());
+      batch_room_ = kBatchBytes + bytes;
+      batch_ = rocksdb::WriteBatch(batch_room_);
+    }
+    return ToStatus(
         batch_.Put(Handle(space), rocksdb::Slice(key), rocksdb::Slice(value)),
-        "collecting rows"));
-    return batch_.GetDataSize() < kBatchBytes ? absl::OkStatus() : Write();
+        "collecting rows");
   }
 
   absl::Status Flush() {
@@ -167,6 +186,7 @@ class FreshIndex {
   }
 
   absl::Status Write() {
+    if (batch_.Count() == 0) return absl::OkStatus();
     rocksdb::WriteOptions options;
     options.disableWAL = true;
     const rocksdb::Status status = db_->Write(options, &batch_);
@@ -175,12 +195,15 @@ class FreshIndex {
   }
 
   const std::string directory_;
-  const std::unique_ptr<rocksdb::Env> env_;
+  std::unique_ptr<rocksdb::Env> env_;
   const LogFn log_;
   std::vector<rocksdb::ColumnFamilyDescriptor> families_;
   std::vector<rocksdb::ColumnFamilyHandle*> handles_;
-  std::unique_ptr<rocksdb::DB> db_;
+  std::unique_ptr<CaughtDb> caught_ =
+      std::make_unique<CaughtDb>(/*writes=*/true, [] {});
+  rocksdb::DB* const db_ = caught_->db();
   rocksdb::WriteBatch batch_;
+  std::size_t batch_room_ = 0;  // It does not grow: see RowBytesInBatch().
 };
 
 // Confined to one thread.

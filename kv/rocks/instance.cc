@@ -164,7 +164,7 @@ absl::StatusOr<std::shared_ptr<Instance>> Instance::Open(
       if (status.ok()) handles.push_back(made);
     }
   }
-  if (!handles.empty()) {
+  if (handles.size() > instance->families_.size()) {
     instance->default_family_ = handles[0];
     for (std::size_t i = 0; i < instance->families_.size(); ++i) {
       instance->families_[i] = handles[i + 1];
@@ -277,6 +277,12 @@ absl::StatusOr<std::optional<std::string>> Instance::Get(
   if (status.IsNotFound()) return std::nullopt;
   if (!status.ok()) return ToReadStatus(status, "reading");
   return value.ToString();
+}
+
+rocksdb::Status Instance::DeleteFilesInRanges(
+    rocksdb::ColumnFamilyHandle* family, const rocksdb::RangePtr* ranges,
+    std::size_t count) const {
+  return caught_->DeleteFilesInRanges(family, ranges, count);
 }
 
 void Instance::TellOfSecondCopy(const absl::Status& why) const {

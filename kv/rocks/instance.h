@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -30,6 +31,7 @@ class Env;
 class Status;
 struct ColumnFamilyDescriptor;
 struct DBOptions;
+struct RangePtr;
 }  // namespace rocksdb
 
 namespace ckptree::kv {
@@ -58,6 +60,10 @@ class Instance {
   rocksdb::Env* env() const { return env_.get(); }
   // For what reads files and must not keep the instance open.
   std::shared_ptr<rocksdb::Env> shared_env() const { return env_; }
+  // Of a database that is written to; the ends are not included.
+  rocksdb::Status DeleteFilesInRanges(rocksdb::ColumnFamilyHandle* family,
+                                      const rocksdb::RangePtr* ranges,
+                                      std::size_t count) const;
   rocksdb::ColumnFamilyHandle* family(schema::Space space) const {
     return families_[static_cast<std::size_t>(space)];
   }

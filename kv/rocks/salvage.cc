@@ -210,8 +210,10 @@ class Salvager {
 
   absl::StatusOr<IndexRows> ReadIndex(const Instance& index) {
     IndexRows found;
-    const ChainPoint records = MarkerOf(index, Space::kRecords);
-    const ChainPoint small = MarkerOf(index, Space::kSmall);
+    CKPTREE_ASSIGN_OR_RETURN(const ChainPoint records,
+                             MarkerOf(index, Space::kRecords));
+    CKPTREE_ASSIGN_OR_RETURN(const ChainPoint small,
+                             MarkerOf(index, Space::kSmall));
     const ChainPoint as_of = records.ordinal < small.ordinal ? records : small;
     found.upto = as_of.ordinal;
     found.proven = HashAt(journal_, as_of.ordinal) == as_of.hash;
@@ -240,6 +242,7 @@ class Salvager {
     absl::StatusOr<std::shared_ptr<Instance>> opened = Instance::Open(
         Role::kForensic, directory, reader_options_, nullptr, nullptr);
     IndexRows index;
+    if (absl::IsResourceExhausted(opened.status())) return opened.status();
     if (opened.ok()) {
       CKPTREE_ASSIGN_OR_RETURN(index, ReadIndex(**opened));
     } else {
@@ -247,6 +250,7 @@ class Salvager {
       CKPTREE_RETURN_IF_ERROR(MakeDirectory(options_, to_));
       const std::string folder = Join(to_, kTablesOfRows);
       opened = OpenRowTables(options_, directory, folder, space_of_);
+      if (absl::IsResourceExhausted(opened.status())) return opened.status();
       if (opened.ok()) {
         CKPTREE_ASSIGN_OR_RETURN(index, ReadIndex(**opened));
         report_.notes.push_back(absl::StrFormat(
@@ -328,8 +332,10 @@ class Salvager {
     return absl::OkStatus();
   }
 
-  static ChainPoint MarkerOf(const Instance& index, Space space) {
+  static absl::StatusOr<ChainPoint> MarkerOf(const Instance& index,
+                                             Space space) {
     const auto marker = ReadMarker(index, space);
+    if (absl::IsResourceExhausted(marker.status())) return marker.status();
     return marker.ok() && marker->has_value() ? **marker : ChainPoint();
   }
 

@@ -83,6 +83,10 @@ absl::StatusOr<ScanGaps> ScanAround(
       last = NumberOf(key);
     }
     if (iterator->status().ok()) return gaps;
+    // Nothing is known to be lost.
+    if (iterator->status().IsMemoryLimit()) {
+      return ToReadStatus(iterator->status(), "reading");
+    }
     if (gaps.count++ == 0) {
       gaps.first = ToReadStatus(iterator->status(), "reading");
     }

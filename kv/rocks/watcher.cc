@@ -107,6 +107,7 @@ void Watcher::Opened() {
 void Watcher::Pardon() {
   const absl::MutexLock lock(&mutex_);
   failure_ = absl::OkStatus();
+  abandoned_ = false;
 }
 
 absl::Status Watcher::health() const {

@@ -49,7 +49,7 @@ class Watcher {
   void Abandon() { abandoned_ = true; }
   void Opened();
   absl::Status health() const;
-  // Forgets what failed: an open that is tried again.
+  // Forgets what failed: an open that is tried again, with another instance.
   void Pardon();
 
   void Log(Severity severity, std::string_view text) const;

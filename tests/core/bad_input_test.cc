@@ -254,7 +254,9 @@ TEST_F(BadInputTest, ShapesThatAreNone) {
     tensor.chunk_shape = chunk;
     EXPECT_THAT(
         MistakeOf(tensor),
-        StatusIs(kInvalid, AllOf(HasSubstr("a/w"), HasSubstr("chunk shape"))));
+        StatusIs(kInvalid, AllOf(HasSubstr("a/w"), HasSubstr("chunk shape"),
+                                 HasSubstr("of float32[10]"),
+                                 HasSubstr("each at least 1"))));
   }
 }
 
@@ -324,6 +326,17 @@ TEST_F(BadInputTest, BoxesOfTwoTypes) {
                                            "shape [8]; boxes of one array")));
   EXPECT_THAT(mistake(DType::kFloat32, {9}),
               StatusIs(kInvalid, HasSubstr("shape [9]; boxes of one array")));
+  EXPECT_THAT(Mistake([&](StepBuilder& step) {
+                for (const std::string tag : {"first", "second"}) {
+                  Tensor tensor =
+                      box(DType::kFloat32, tag == "first" ? 0 : 4, {8});
+                  tensor.tag = tag;
+                  step.Put("a/w", std::move(tensor));
+                }
+              }),
+              StatusIs(kInvalid,
+                       HasSubstr("shape [8] with the tag first and float32 of "
+                                 "shape [8] with the tag second; boxes")));
 }
 
 TEST_F(BadInputTest, DataBesideACopyFunction) {
@@ -338,6 +351,16 @@ TEST_F(BadInputTest, DataBesideACopyFunction) {
 TEST_F(BadInputTest, ValuesOfNoEnumeration) {
   EXPECT_THAT(store_->OpenStep(Best("loss", static_cast<BestMode>(9))).status(),
               StatusIs(kInvalid, HasSubstr("9 is no mode of a best step")));
+  EXPECT_THAT(store_->OpenStep(BestByPolicy()).status(),
+              StatusIs(kInvalid, HasSubstr("asked of a CheckpointManager")));
+  for (const int kind : {31, 77, 200}) {
+    EXPECT_THAT(
+        store_->Begin(9).PutNode("a", static_cast<EntryKind>(kind)).status(),
+        StatusIs(kInvalid,
+                 HasSubstr(absl::StrFormat("(%d) is not the kind of a "
+                                           "node",
+                                           kind))));
+  }
   for (const int level : {-1, 3, 9}) {
     const auto none = static_cast<VerifyOptions::Level>(level);
     EXPECT_THAT(store_->Verify({.level = none}).status(),
@@ -388,88 +411,6 @@ TEST_F(BadInputTest, StepsAndTags) {
     EXPECT_THAT(ParseSelector(text),
                 StatusIs(kInvalid, HasSubstr("'" + std::string(text) + "'")));
   }
-}
-
-TEST_F(BadInputTest, Options) {
-  const auto open = [this](StoreOptions options) {
-    return Store::Open(dir_ / "other", std::move(options)).status();
-  };
-  for (const std::size_t bytes :
-       {std::size_t{0}, kChunk - 1, (std::size_t{16} << 20) + 1}) {
-    StoreOptions options = Options();
-    options.chunk_bytes = bytes;
-    EXPECT_THAT(open(options),
-                StatusIs(kInvalid, AllOf(HasSubstr("chunk_bytes"),
-                                         HasSubstr(std::to_string(bytes)))));
-  }
-  for (const int threads : {-1, 1025}) {
-    StoreOptions options = Options();
-    options.threads = threads;
-    EXPECT_THAT(open(options), StatusIs(kInvalid, HasSubstr("threads is")));
-  }
-  StoreOptions never_idle = Options();
-  StoreOptions odd_coding = QuietOptions();
-  odd_coding.coding = static_cast<Coding>(9);
-  EXPECT_THAT(Store::Open(path(), odd_coding).status(),
-              StatusIs(kInvalid, HasSubstr("coding has the number 9")));
-  never_idle.staging_idle = absl::Seconds(-1);
-  EXPECT_THAT(open(never_idle),
-              StatusIs(kInvalid, HasSubstr("staging_idle is -1s")));
-  for (const bool allocates : {true, false}) {
-    StoreOptions options = Options();
-    if (allocates) {
-      options.host_allocator.allocate = [](std::size_t n) { return malloc(n); };
-    } else {
-      options.host_allocator.free = [](void* at, std::size_t) { free(at); };
-    }
-    EXPECT_THAT(open(options), StatusIs(kInvalid, HasSubstr("host_allocator")));
-  }
-  EXPECT_THAT(Store::Create(dir_ / "other", ReadOnly()),
-              StatusIs(kInvalid, HasSubstr("read_only")));
-  StoreOptions both = ReadOnly();
-  both.create_if_missing = true;
-  EXPECT_THAT(open(both), StatusIs(kInvalid, HasSubstr("read_only")));
-  EXPECT_FALSE(std::filesystem::exists(dir_ / "other"));
-}
-
-TEST_F(BadInputTest, Places) {
-  StoreOptions options = Options();
-  options.create_if_missing = false;
-  const std::string nothing = dir_ / "nothing";
-  EXPECT_THAT(Store::Open(nothing, options),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr(nothing)));
-  EXPECT_THAT(Store::Open(nothing, ReadOnly()),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr(nothing)));
-  EXPECT_FALSE(std::filesystem::exists(nothing));
-
-  // The system would end the path at the zero byte, and take another folder.
-  const std::string zero = nothing + std::string("\0more", 5);
-  EXPECT_THAT(Store::Open(zero, Options()),
-              StatusIs(kInvalid, HasSubstr("zero byte")));
-  EXPECT_THAT(Store::Create("", Options()),
-              StatusIs(kInvalid, HasSubstr("empty")));
-  EXPECT_FALSE(std::filesystem::exists(nothing));
-
-  const std::string file = dir_ / "file";
-  std::ofstream(file) << "text";
-  for (const StoreOptions& how : {options, Options(), ReadOnly()}) {
-    const absl::Status status = Store::Open(file, how).status();
-    EXPECT_FALSE(status.ok());
-    EXPECT_FALSE(absl::IsInternal(status) || absl::IsUnknown(status)) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(file));
-  }
-  const std::string full = dir_ / "full";
-  std::filesystem::create_directory(full);
-  std::ofstream(full + "/step_3") << "text";
-  EXPECT_THAT(Store::Open(full, options),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr(full)));
-  for (const auto& refused : {Store::Open(full, Options()).status(),
-                              Store::Create(full, Options()).status()}) {
-    EXPECT_THAT(refused, StatusIs(kInvalid,
-                                  AllOf(HasSubstr(full), HasSubstr("step_3"))));
-  }
-  EXPECT_THAT(Store::Create(path(), Options()),
-              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(path())));
 }
 
 TEST_F(BadInputTest, FormatsFromLaterOn) {

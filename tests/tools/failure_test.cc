@@ -2,7 +2,11 @@
 
 #include "tools/output/failure.h"
 
+#include <cerrno>
+#include <cstring>
+
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -10,6 +14,7 @@ namespace ckptree::tools {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(FailureTest, OnlyOfATrainerItIsUnknown) {
   const absl::Status late = absl::DeadlineExceededError("nobody answers");
@@ -34,6 +39,16 @@ TEST(FailureTest, NobodyHasAnAddress) {
             kExitNotFound);
   EXPECT_EQ(ExitCodeOf(AtAddress(absl::DataLossError("cut"))), kExitDamaged);
   EXPECT_TRUE(AtAddress(absl::OkStatus()).ok());
+}
+
+TEST(FailureTest, ALimitOfTheShellIsNamed) {
+  const auto hint = [](int error) {
+    return HintOf(
+        absl::UnknownError(absl::StrCat("writing a: ", std::strerror(error))));
+  };
+  EXPECT_THAT(hint(EFBIG), HasSubstr("`ulimit -f`"));
+  EXPECT_THAT(hint(EMFILE), HasSubstr("`ulimit -n`"));
+  EXPECT_THAT(hint(EIO), Not(HasSubstr("ulimit")));
 }
 
 TEST(FailureTest, WhatWasDoneIsSaidWhereClosingFails) {
