@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "core/process/guarded_call.h"
+#include "base/status_text.h"
 #include "kv/database.h"
 
 namespace ckptree::internal {
@@ -21,7 +21,7 @@ inline constexpr char kOutcomeUnknown[] = "ckptree/outcome-unknown";
 inline absl::Status OutcomeUnknown(std::string_view why,
                                    std::string_view what) {
   absl::Status status = absl::UnknownError(
-      absl::StrCat(Text(why), ": ", Text(what),
+      absl::StrCat(base::ForAbsl(why), ": ", base::ForAbsl(what),
                    " may or may not be there; close the store and open it to "
                    "learn which"));
   status.SetPayload(kOutcomeUnknown, absl::Cord());

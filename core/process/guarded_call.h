@@ -15,14 +15,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
+#include "base/status_text.h"
 
 namespace ckptree::internal {
-
-// absl::StrFormat ends the process where its text finds no memory.
-inline absl::string_view Text(std::string_view text) {
-  return {text.data(), text.size()};
-}
 
 // What `call` returns, an absl::Status or an absl::StatusOr, or what was
 // thrown: kResourceExhausted where there was no memory, kInternal otherwise.
@@ -34,12 +29,12 @@ auto GuardedResult(std::string_view what, Call call) -> decltype(call()) {
       return call();
     } catch (const std::bad_alloc&) {
       return absl::ResourceExhaustedError(
-          absl::StrCat(Text(what), ": there is no memory"));
+          absl::StrCat(base::ForAbsl(what), ": there is no memory"));
     } catch (const std::exception& error) {
       return absl::InternalError(
-          absl::StrCat(Text(what), " threw: ", error.what()));
+          absl::StrCat(base::ForAbsl(what), " threw: ", error.what()));
     } catch (...) {
-      return absl::InternalError(absl::StrCat(Text(what), " threw"));
+      return absl::InternalError(absl::StrCat(base::ForAbsl(what), " threw"));
     }
   } catch (const std::bad_alloc&) {
     // Not for a message either.
@@ -55,10 +50,11 @@ absl::Status GuardedStatus(std::string_view what, Call call) {
 
 template <typename Call>
 absl::Status GuardedCall(std::string_view name, Call call) {
-  return GuardedStatus(absl::StrCat("function '", Text(name), "'"), [&call] {
-    call();
-    return absl::OkStatus();
-  });
+  return GuardedStatus(absl::StrCat("function '", base::ForAbsl(name), "'"),
+                       [&call] {
+                         call();
+                         return absl::OkStatus();
+                       });
 }
 
 // Asks a caller whether it has enough, on a thread of the engine: who throws

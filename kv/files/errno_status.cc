@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
+#include "base/status_text.h"
 
 namespace ckptree::kv {
 
@@ -33,11 +33,9 @@ absl::StatusCode CodeOfErrno(int error) {
 }
 
 absl::Status ErrnoStatus(int error, std::string_view context) {
-  // absl::StrFormat ends the process where its text finds no memory.
-  return absl::Status(
-      CodeOfErrno(error),
-      absl::StrCat(absl::string_view(context.data(), context.size()), ": ",
-                   std::generic_category().message(error)));
+  return absl::Status(CodeOfErrno(error),
+                      absl::StrCat(base::ForAbsl(context), ": ",
+                                   std::generic_category().message(error)));
 }
 
 }  // namespace ckptree::kv

@@ -13,6 +13,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/status_text.h"
 #include "kv/files/errno_status.h"
 #include "rocksdb/status.h"
 
@@ -87,10 +88,8 @@ bool SaysUnreadable(std::string_view text) {
 
 absl::Status ToStatus(const rocksdb::Status& status, std::string_view context) {
   if (status.ok()) return absl::OkStatus();
-  return absl::Status(
-      CodeOf(status),
-      absl::StrCat(absl::string_view(context.data(), context.size()), ": ",
-                   status.ToString()));
+  return absl::Status(CodeOf(status), absl::StrCat(base::ForAbsl(context), ": ",
+                                                   status.ToString()));
 }
 
 absl::Status ToReadStatus(const rocksdb::Status& status,
@@ -100,8 +99,8 @@ absl::Status ToReadStatus(const rocksdb::Status& status,
   if (!gone && !(status.IsIOError() && SaysUnreadable(text))) {
     return ToStatus(status, context);
   }
-  absl::Status damage = absl::DataLossError(absl::StrCat(
-      absl::string_view(context.data(), context.size()), ": ", text));
+  absl::Status damage =
+      absl::DataLossError(absl::StrCat(base::ForAbsl(context), ": ", text));
   if (gone) damage.SetPayload(kGone, absl::Cord());
   return damage;
 }
