@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "core/process/applying.h"
 #include "core/process/commit_status.h"
 #include "core/remote/fetch_back.h"
 #include "core/remote/needed_segments.h"
@@ -188,6 +189,7 @@ absl::Status LocalKeep::BringBack(
       request.preconditions.push_back(
           {Space::kRecords, schema::FarKey(fields), *value});
       status = CommitRows(context_.database, std::move(request));
+      const Applying applying(*context_.database);
       context_.far_rows->Load();
     });
     // What is gone there, or damaged, keeps nothing else away.
@@ -263,7 +265,10 @@ absl::Status LocalKeep::Drop(const std::vector<File>& files,
       CommitRows(context_.database, std::move(request));
   if (absl::IsAborted(committed)) return absl::OkStatus();
   CKPTREE_RETURN_IF_ERROR(committed);
-  context_.far_rows->Load();
+  {
+    const Applying applying(*context_.database);
+    context_.far_rows->Load();
+  }
   CKPTREE_RETURN_IF_ERROR(context_.database->Secure());  // Rule f.
   // What somebody removed since the look is deleted there the grace time later;
   // half of it is left for the drop and what clocks differ by.

@@ -363,6 +363,8 @@ absl::Status Database::Impl::ScanIndex(
   // Held over I/O: the rows are those of one commit.
   const absl::MutexLock hold(&commit_mutex);
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> open, Reading());
+  // The last commit may not be in the index of a handle that is dead.
+  CKPTREE_RETURN_IF_ERROR(watcher->health());
   CKPTREE_RETURN_IF_ERROR(begin(keeper->tip()));
   for (const schema::Space space :
        {schema::Space::kRecords, schema::Space::kSmall}) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -19,7 +20,10 @@ using rocksdb::IOStatus;
 
 template <typename Call>
 IOStatus Run(FailurePlan* plan, Call&& call) {
-  if (plan->Fails()) return IOStatus::IOError("injected");
+  if (plan->Fails()) {
+    if (plan->throws()) throw std::bad_alloc();
+    return IOStatus::IOError("injected");
+  }
   return std::forward<Call>(call)();
 }
 

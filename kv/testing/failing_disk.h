@@ -20,6 +20,10 @@ class FailurePlan {
   // after it. -1: none.
   void Arm(std::int64_t at, bool from_then_on);
 
+  // Where it throws std::bad_alloc instead: there was no memory for it.
+  void Throw(bool throws) { throws_ = throws; }
+  bool throws() const { return throws_; }
+
   // How many have failed since Arm().
   std::int64_t failed() const { return failed_; }
 
@@ -38,6 +42,7 @@ class FailurePlan {
  private:
   std::atomic<bool> fail_write_backs_{false};
   std::atomic<std::int64_t> failed_write_backs_{0};
+  std::atomic<bool> throws_{false};
   std::atomic<std::int64_t> count_{0};
   std::atomic<std::int64_t> fail_at_{-1};
   std::atomic<bool> sticky_{false};

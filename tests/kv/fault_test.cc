@@ -9,9 +9,11 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -128,6 +130,63 @@ TEST_F(FaultTest, AFailedCommitIsUnknownAndTheHandleDeadOrItNeverWas) {
   EXPECT_GE(outcomes[Outcome::kFailed], 4);   // A file of the journal is made.
   EXPECT_GE(outcomes[Outcome::kUnknown], 2);  // Write, sync.
   EXPECT_GE(outcomes[Outcome::kCommitted], 1);  // The second copy.
+}
+
+// As above, where memory runs out instead. The close that follows writes
+// nothing over what may be there: with its row stands its block.
+TEST_F(FaultTest, WhatIsThrownInACommitLosesNothing) {
+  { ASSERT_OK_AND_ASSIGN(const auto database, Create()); }
+  std::uint64_t committed = 1;
+  int there = 0;
+  int thrown = 0;
+  for (std::int64_t at = 0;; ++at) {
+    SCOPED_TRACE(at);
+    const std::string value = "v" + std::to_string(at);
+    const std::string block(6000, static_cast<char>('a' + at % 26));
+    // Of array bytes: they stand in the first copy alone.
+    const std::string key = VersionKey(static_cast<std::uint64_t>(at) + 1,
+                                       std::string("\0\0\2\0\0\0\1", 7));
+    bool hit = false;
+    Outcome outcome = Outcome::kFailed;
+    {
+      ASSERT_OK_AND_ASSIGN(const auto database, OpenFailing());
+      CommitRequest request = PutRequest("a", value);
+      request.batch.Put(Space::kSmall, key, block);
+      plan_.Throw(true);
+      plan_.Arm(at, /*from_then_on=*/false);
+      try {
+        outcome = database->Commit(std::move(request)).outcome;
+      } catch (const std::bad_alloc&) {
+        ++thrown;  // The engine's calls are guarded.
+      }
+      hit = plan_.failed() > 0;
+      plan_.Arm(-1, false);
+      plan_.Throw(false);
+      if (!hit) {
+        EXPECT_EQ(outcome, Outcome::kCommitted);
+      }
+      // Dead, or what was thrown came before the record.
+      const CommitResult next = Put(*database, "b", value);
+      EXPECT_EQ(next.outcome == Outcome::kCommitted, database->health().ok());
+    }
+    ASSERT_OK_AND_ASSIGN(const auto database, Open());
+    EXPECT_OK(database->report().lost);
+    ASSERT_OK_AND_ASSIGN(const std::optional<std::string> row,
+                         database->Get(Space::kRecords, RecordKey("a")));
+    ASSERT_OK_AND_ASSIGN(const std::optional<std::string> kept,
+                         database->Get(Space::kSmall, key));
+    EXPECT_EQ(row == value, kept == block);
+    EXPECT_TRUE(!kept.has_value() || kept == block);
+    if (outcome == Outcome::kCommitted) {
+      EXPECT_EQ(row, value);
+    }
+    there += hit && row == value ? 1 : 0;
+    EXPECT_GE(database->report().ordinal, committed);
+    committed = database->report().ordinal;
+    if (!hit) break;
+  }
+  EXPECT_GE(there, 2);  // From the sync of the first copy on.
+  EXPECT_GE(thrown, 1);
 }
 
 // What was acknowledged without its second copy stands in two places all the
