@@ -11,6 +11,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -20,8 +21,8 @@
 namespace ckptree::internal {
 
 // What `call` returns, an absl::Status or an absl::StatusOr, or what was
-// thrown: kResourceExhausted where there was no memory, kInternal otherwise.
-// `what` begins the message.
+// thrown: kResourceExhausted where there was no memory, or no thread, kInternal
+// otherwise. `what` begins the message.
 template <typename Call>
 auto GuardedResult(std::string_view what, Call call) -> decltype(call()) {
   try {
@@ -30,6 +31,15 @@ auto GuardedResult(std::string_view what, Call call) -> decltype(call()) {
     } catch (const std::bad_alloc&) {
       return absl::ResourceExhaustedError(
           absl::StrCat(base::ForAbsl(what), ": there is no memory"));
+    } catch (const std::system_error& error) {
+      // As a rule of a thread that cannot be made.
+      const bool lack =
+          error.code() == std::errc::resource_unavailable_try_again ||
+          error.code() == std::errc::not_enough_memory;
+      return absl::Status(
+          lack ? absl::StatusCode::kResourceExhausted
+               : absl::StatusCode::kInternal,
+          absl::StrCat(base::ForAbsl(what), ": ", error.what()));
     } catch (const std::exception& error) {
       return absl::InternalError(
           absl::StrCat(base::ForAbsl(what), " threw: ", error.what()));
