@@ -44,6 +44,9 @@ constexpr int kMostConflicts = 100;
 }  // namespace
 
 struct Collector::Pass {
+  explicit Pass(const kv::Database& of) : database(of) {}
+
+  const kv::Database& database;
   CollectOptions options;
   bool background = false;
   CollectReport report;
@@ -51,8 +54,7 @@ struct Collector::Pass {
   CollectProgress progress;
 
   // What there is no room for is left to a later pass, and told.
-  absl::Status WhereThereIsRoom(const kv::Database& database,
-                                absl::Status status) {
+  absl::Status WhereThereIsRoom(absl::Status status) {
     // For want of memory the handle may be dead.
     if (!absl::IsResourceExhausted(status) || !database.health().ok()) {
       return status;
@@ -100,7 +102,7 @@ void Collector::Loop() {
     }
     // The open has said why nothing can be collected.
     if (stopping_.load() || !context_.keeper->refusal().ok()) return;
-    Pass pass;
+    Pass pass(*context_.database);
     pass.options.bytes_per_second = context_.bytes_per_second;
     pass.background = true;
     const absl::MutexLock lock(&pass_mu_);
@@ -119,7 +121,7 @@ void Collector::Loop() {
 
 absl::StatusOr<CollectReport> Collector::Collect(
     const CollectOptions& options) {
-  Pass pass;
+  Pass pass(*context_.database);
   pass.options = options;
   CountWaiting(1);
   const absl::MutexLock lock(&pass_mu_);
@@ -399,18 +401,17 @@ absl::Status Collector::RunPass(Pass* pass) {
   const absl::Status collected = CollectVersions(pass);
   // What is dead already goes, though the pass was stopped: it costs nothing.
   if (!collected.ok() && !absl::IsCancelled(collected)) return collected;
-  CKPTREE_RETURN_IF_ERROR(
-      pass->WhereThereIsRoom(*context_.database, DropFiles(pass)));
+  CKPTREE_RETURN_IF_ERROR(pass->WhereThereIsRoom(DropFiles(pass)));
   CKPTREE_RETURN_IF_ERROR(collected);
   if (!pass->background) {
     CKPTREE_RETURN_IF_ERROR(SweepTrees(/*pages_too=*/true));
     CKPTREE_RETURN_IF_ERROR(SweepSmall());
     // Deleted blocks of small saves still stand in tables, and in the journal.
     // The journal first: it gives room back without taking much.
-    CKPTREE_RETURN_IF_ERROR(pass->WhereThereIsRoom(
-        *context_.database, context_.database->WriteRows()));
-    const absl::Status compacted = pass->WhereThereIsRoom(
-        *context_.database, context_.database->CompactSmall());
+    CKPTREE_RETURN_IF_ERROR(
+        pass->WhereThereIsRoom(context_.database->WriteRows()));
+    const absl::Status compacted =
+        pass->WhereThereIsRoom(context_.database->CompactSmall());
     // Damage of the index, of which nothing is lost: it is told, and the rest
     // is done.
     if (absl::IsDataLoss(compacted)) {
@@ -418,7 +419,7 @@ absl::Status Collector::RunPass(Pass* pass) {
     } else {
       CKPTREE_RETURN_IF_ERROR(compacted);
     }
-    return pass->WhereThereIsRoom(*context_.database, RewriteFiles(pass));
+    return pass->WhereThereIsRoom(RewriteFiles(pass));
   }
   if (trees_died_) CKPTREE_RETURN_IF_ERROR(SweepTrees(/*pages_too=*/false));
   const std::uint64_t newest = context_.keeper->newest();

@@ -58,7 +58,7 @@ class CaughtDb::Catching : public rocksdb::StackableDB {
         reserve_(writes ? ::operator new(kMendBytes) : nullptr) {}
   ~Catching() override { ::operator delete(reserve_.load()); }
 
-  void Hold(rocksdb::DB* opened) { db_ = opened; }
+  Status Open(absl::FunctionRef<Status(rocksdb::DB** opened)> open);
   Harm harm() const { return harm_.load(); }
   void Note(Harm harm);
   Status Told() const;
@@ -132,15 +132,19 @@ class CaughtDb::Catching : public rocksdb::StackableDB {
       const std::vector<rocksdb::IngestExternalFileArg>& arguments) override;
 
  private:
+  // `call`, or why not; where it is thrown out of, it did `harm`.
   template <typename Call>
-  rocksdb::Status Caught(Harm harm, Call call);
+  Status Caught(Harm harm, Call call);
   // An error where there is no memory to begin with.
   template <typename Call>
-  rocksdb::Status CaughtWrite(Call call);
-
-  // Of a look-up in `family` that was thrown out of.
+  Status CaughtWrite(Call call);
+  // A look-up in `family`.
   template <typename Call>
-  rocksdb::Status CaughtLookUp(rocksdb::ColumnFamilyHandle* family, Call call);
+  Status CaughtLookUp(rocksdb::ColumnFamilyHandle* family, Call call);
+  void Mend(rocksdb::ColumnFamilyHandle* family);
+  // What `ask`, a look-up that knows an answer or not, says.
+  template <typename Ask>
+  bool Knows(rocksdb::ColumnFamilyHandle* family, Ask ask);
 
   const bool writes_;
   const std::function<void()> on_harm_;
@@ -203,6 +207,15 @@ class CaughtDb::CatchingIterator : public rocksdb::Iterator {
   bool thrown_ = false;
 };
 
+Status CaughtDb::Catching::Open(
+    absl::FunctionRef<Status(rocksdb::DB** opened)> open) {
+  rocksdb::DB* opened = nullptr;
+  const Status status = Caught(writes_ ? Harm::kStuck : Harm::kHeld,
+                               [&] { return open(&opened); });
+  db_ = opened;
+  return status;
+}
+
 void CaughtDb::Catching::Note(Harm harm) {
   // First: who is told of it finds the handle dead.
   if (!noted_.exchange(true)) on_harm_();
@@ -231,19 +244,25 @@ Status CaughtDb::Catching::Caught(Harm harm, Call call) {
   return Told();
 }
 
+template <typename Call>
+Status CaughtDb::Catching::CaughtLookUp(rocksdb::ColumnFamilyHandle* family,
+                                        Call call) {
+  return Caught(Harm::kHeld, [&] {
+    try {
+      return call();
+    } catch (...) {
+      Note(Harm::kHeld);
+      Mend(family);
+      throw;
+    }
+  });
+}
+
 // Of a database that may be written to, a look-up marks the place where its
 // thread keeps its reference as in use, and the end of a thread asserts that
 // none is. New options, even if they are the old ones, give each thread a new
 // place.
-template <typename Call>
-Status CaughtDb::Catching::CaughtLookUp(rocksdb::ColumnFamilyHandle* family,
-                                        Call call) {
-  if (harm() != Harm::kNone) return Told();
-  try {
-    return call();
-  } catch (...) {
-    Note(Harm::kHeld);
-  }
+void CaughtDb::Catching::Mend(rocksdb::ColumnFamilyHandle* family) {
   ::operator delete(reserve_.exchange(nullptr));
   try {
     if (writes_ && harm() == Harm::kHeld) {
@@ -253,7 +272,16 @@ Status CaughtDb::Catching::CaughtLookUp(rocksdb::ColumnFamilyHandle* family,
   } catch (...) {
     Note(Harm::kStuck);
   }
-  return Told();
+}
+
+template <typename Ask>
+bool CaughtDb::Catching::Knows(rocksdb::ColumnFamilyHandle* family, Ask ask) {
+  bool known = false;
+  const Status status = CaughtLookUp(family, [&] {
+    known = ask();
+    return Status::OK();
+  });
+  return status.ok() && known;
 }
 
 template <typename Call>
@@ -286,27 +314,15 @@ rocksdb::Iterator* CaughtDb::Catching::NewIterator(
 bool CaughtDb::Catching::GetProperty(rocksdb::ColumnFamilyHandle* family,
                                      const Slice& property,
                                      std::string* value) {
-  bool known = false;
-  return CaughtLookUp(family,
-                      [&] {
-                        known = db_->GetProperty(family, property, value);
-                        return Status::OK();
-                      })
-             .ok() &&
-         known;
+  return Knows(family,
+               [&] { return db_->GetProperty(family, property, value); });
 }
 
 bool CaughtDb::Catching::GetIntProperty(rocksdb::ColumnFamilyHandle* family,
                                         const Slice& property,
                                         std::uint64_t* value) {
-  bool known = false;
-  return CaughtLookUp(family,
-                      [&] {
-                        known = db_->GetIntProperty(family, property, value);
-                        return Status::OK();
-                      })
-             .ok() &&
-         known;
+  return Knows(family,
+               [&] { return db_->GetIntProperty(family, property, value); });
 }
 
 Status CaughtDb::Catching::GetPropertiesOfTablesInRange(
@@ -410,7 +426,9 @@ CaughtDb::CaughtDb(bool writes, std::function<void()> on_harm)
     : catching_(std::make_unique<Catching>(writes, std::move(on_harm))) {}
 CaughtDb::~CaughtDb() = default;
 
-void CaughtDb::Hold(rocksdb::DB* opened) { catching_->Hold(opened); }
+Status CaughtDb::Open(absl::FunctionRef<Status(rocksdb::DB** opened)> open) {
+  return catching_->Open(open);
+}
 rocksdb::DB* CaughtDb::db() const { return catching_.get(); }
 Status CaughtDb::DeleteFilesInRanges(rocksdb::ColumnFamilyHandle* family,
                                      const rocksdb::RangePtr* ranges,

@@ -10,6 +10,8 @@
 #include <functional>
 #include <memory>
 
+#include "absl/functional/function_ref.h"
+
 namespace rocksdb {
 class ColumnFamilyHandle;
 class DB;
@@ -46,8 +48,10 @@ class CaughtDb {
   CaughtDb(const CaughtDb&) = delete;
   CaughtDb& operator=(const CaughtDb&) = delete;
 
-  // Owns `opened`. Before all else; may be null.
-  void Hold(rocksdb::DB* opened);
+  // Opens by `open`, before all else, and owns what that gives. What it throws
+  // does harm, too.
+  rocksdb::Status Open(
+      absl::FunctionRef<rocksdb::Status(rocksdb::DB** opened)> open);
   // What catches. Only what the engine calls: anything else goes by unseen.
   rocksdb::DB* db() const;
 

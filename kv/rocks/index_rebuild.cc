@@ -99,18 +99,11 @@ class FreshIndex {
     families_ = Families(nullptr, /*repaired=*/false);
     const std::vector<rocksdb::ColumnFamilyDescriptor> first(
         families_.begin(), families_.begin() + 3);
-    rocksdb::DB* opened = nullptr;
     const ForkHold hold;
-    rocksdb::Status status;
-    try {
-      status =
-          rocksdb::DB::Open(options, directory_, first, &handles_, &opened);
-    } catch (...) {
-      caught_->Note(CaughtDb::Harm::kStuck);
-      status = caught_->Told();
-    }
-    caught_->Hold(opened);
-    return ToStatus(status, "making " + directory_);
+    return ToStatus(caught_->Open([&](rocksdb::DB** opened) {
+      return rocksdb::DB::Open(options, directory_, first, &handles_, opened);
+    }),
+                    "making " + directory_);
   }
 
   absl::Status Put(Space space, std::string_view key, std::string_view value) {

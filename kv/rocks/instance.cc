@@ -202,20 +202,14 @@ rocksdb::Status Instance::OpenDb(
   auto caught = std::make_unique<CaughtDb>(writes, [watcher] {
     if (watcher != nullptr) watcher->Abandon();
   });
-  rocksdb::DB* opened = nullptr;
-  rocksdb::Status status;
-  try {
-    status = writes ? rocksdb::DB::Open(options, directory_, families, handles,
-                                        &opened)
-                    : rocksdb::DB::OpenForReadOnly(options, directory_,
-                                                   families, handles, &opened);
-  } catch (...) {
-    caught->Note(writes ? CaughtDb::Harm::kStuck : CaughtDb::Harm::kHeld);
-  }
-  caught->Hold(opened);
-  if (caught->harm() != CaughtDb::Harm::kNone) status = caught->Told();
+  const rocksdb::Status status = caught->Open([&](rocksdb::DB** opened) {
+    return writes ? rocksdb::DB::Open(options, directory_, families, handles,
+                                      opened)
+                  : rocksdb::DB::OpenForReadOnly(options, directory_, families,
+                                                 handles, opened);
+  });
   // Also where it was thrown out of: then it is to be left.
-  if (opened != nullptr || caught->harm() != CaughtDb::Harm::kNone) {
+  if (status.ok() || caught->harm() != CaughtDb::Harm::kNone) {
     caught_ = std::move(caught);
     db_ = caught_->db();
   }
@@ -295,8 +289,8 @@ void Instance::TellOfSecondCopy(const absl::Status& why) const {
 }
 
 absl::Status Instance::Shutdown() {
-  // It takes the lock of RocksDB's timer, which all stores of a process share.
   if (caught_->harm() == CaughtDb::Harm::kStuck) return absl::OkStatus();
+  // It takes the lock of RocksDB's timer, which all stores of a process share.
   const ForkHold hold;
   rocksdb::CancelAllBackgroundWork(db_, /*wait=*/true);
   return absl::OkStatus();

@@ -89,6 +89,8 @@ class Instance {
       std::shared_ptr<Watcher> watcher, const rocksdb::DBOptions& options,
       const std::vector<rocksdb::ColumnFamilyDescriptor>& families,
       std::vector<rocksdb::ColumnFamilyHandle*>* handles);
+  // Instead of closing, where RocksDB was thrown out of.
+  void Leave();
 
   const ProcessMark mark_;
   const Role role_;
@@ -107,9 +109,6 @@ class Instance {
   // The database, and the same as what catches; null until it is open.
   rocksdb::DB* db_ = nullptr;
   std::unique_ptr<CaughtDb> caught_;
-  // Instead of closing, where RocksDB was thrown out of.
-  void Leave();
-
   rocksdb::ColumnFamilyHandle* default_family_ = nullptr;
   std::array<rocksdb::ColumnFamilyHandle*, schema::kSpaceCount> families_{};
   rocksdb::ColumnFamilyHandle* leaf_copies_ = nullptr;

@@ -12,8 +12,9 @@
 
 namespace ckptree::testing {
 
-// The exit status of a child that runs `body`, or -1 where a signal ended it:
-// its alarm, after a minute that only a hang takes. `make` forks it.
+// The exit status of a child that runs `body`, or the number of the signal that
+// ended it, below zero: SIGALRM, after a minute that only a hang takes. -1
+// where there was none. `make` forks it.
 inline int InChild(const std::function<pid_t()>& make,
                    const std::function<int()>& body) {
   constexpr unsigned kHangs = 60;
@@ -24,7 +25,7 @@ inline int InChild(const std::function<pid_t()>& make,
   }
   int status = 0;
   if (child < 0 || waitpid(child, &status, 0) != child) return -1;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
 inline int InChild(const std::function<int()>& body) {
