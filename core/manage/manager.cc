@@ -3,6 +3,7 @@
 #include "ckptree/manager.h"
 
 #include <algorithm>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +23,9 @@
 #include "kv/monotonic.h"
 
 namespace ckptree {
+
+using internal::GuardedResult;
+
 namespace {
 
 using Begun = internal::BegunSave;
@@ -116,18 +120,21 @@ absl::Status Check(const ManagerOptions& options) {
 
 absl::StatusOr<CheckpointManager> CheckpointManager::Open(
     const std::string& directory, ManagerOptions options) {
-  // A branch is of a store that is there.
-  if (options.store.read_only || !options.branch.empty()) {
-    options.store.create_if_missing = false;
-  }
-  CKPTREE_RETURN_IF_ERROR(Check(options));
-  options.store.max_saves_in_flight =
-      std::max(options.store.max_saves_in_flight, options.max_saves_in_flight);
-  CKPTREE_ASSIGN_OR_RETURN(Store store, Store::Open(directory, options.store));
-  auto impl = std::make_unique<Impl>(std::move(store), std::move(options),
-                                     /*own_store=*/true);
-  CKPTREE_RETURN_IF_ERROR(impl->SetUp());
-  return CheckpointManager(std::move(impl));
+  return GuardedResult("Open", [&]() -> absl::StatusOr<CheckpointManager> {
+    // A branch is of a store that is there.
+    if (options.store.read_only || !options.branch.empty()) {
+      options.store.create_if_missing = false;
+    }
+    CKPTREE_RETURN_IF_ERROR(Check(options));
+    options.store.max_saves_in_flight = std::max(
+        options.store.max_saves_in_flight, options.max_saves_in_flight);
+    CKPTREE_ASSIGN_OR_RETURN(Store store,
+                             Store::Open(directory, options.store));
+    auto impl = std::make_unique<Impl>(std::move(store), std::move(options),
+                                       /*own_store=*/true);
+    CKPTREE_RETURN_IF_ERROR(impl->SetUp());
+    return CheckpointManager(std::move(impl));
+  });
 }
 
 CheckpointManager::CheckpointManager(std::unique_ptr<Impl> impl)
@@ -176,8 +183,11 @@ absl::Status CheckpointManager::Close() {
     }
   }
   impl_->LeaveTurns();
-  absl::Status status = impl_->WaitForRoom(0, absl::InfiniteDuration());
-  status.Update(impl_->NextProblem());
+  absl::Status status = internal::GuardedStatus("Close", [&] {
+    absl::Status waited = impl_->WaitForRoom(0, absl::InfiniteDuration());
+    waited.Update(impl_->NextProblem());
+    return waited;
+  });
   if (impl_->own_store) status.Update(impl_->store.Close());
   return status;
 }
@@ -271,11 +281,13 @@ void CheckpointManager::Impl::WarnOfUnmeasured(
 
 absl::StatusOr<bool> CheckpointManager::ShouldSave(
     std::int64_t step, const std::function<bool()>& cancelled) const {
-  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
-  if (impl_->read_only()) return false;
-  if (impl_->ranks != nullptr) return impl_->ShouldSaveAmong(step, cancelled);
-  CKPTREE_ASSIGN_OR_RETURN(const absl::Time now, impl_->Now());
-  return impl_->Decide(step, now, Impl::Asked::kWhether);
+  return GuardedResult("ShouldSave", [&]() -> absl::StatusOr<bool> {
+    CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
+    if (impl_->read_only()) return false;
+    if (impl_->ranks != nullptr) return impl_->ShouldSaveAmong(step, cancelled);
+    CKPTREE_ASSIGN_OR_RETURN(const absl::Time now, impl_->Now());
+    return impl_->Decide(step, now, Impl::Asked::kWhether);
+  });
 }
 
 absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::Impl::BeginSave(
@@ -325,17 +337,25 @@ absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::Impl::BeginSave(
 
 absl::StatusOr<std::optional<StepBuilder>> CheckpointManager::BeginSave(
     std::int64_t step, const SaveArguments& arguments) {
-  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
-  if (impl_->ranks != nullptr) return impl_->BeginAmong(step, arguments);
-  return impl_->BeginSave(step, arguments);
+  return GuardedResult("BeginSave",
+                       [&]() -> absl::StatusOr<std::optional<StepBuilder>> {
+                         CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
+                         if (impl_->ranks != nullptr)
+                           return impl_->BeginAmong(step, arguments);
+                         return impl_->BeginSave(step, arguments);
+                       });
 }
 
 absl::Status CheckpointManager::EndSave(StepBuilder builder) {
-  return impl_->EndSave(std::move(builder), /*waits=*/true);
+  return GuardedResult("EndSave", [&]() -> absl::Status {
+    return impl_->EndSave(std::move(builder), /*waits=*/true);
+  });
 }
 
 absl::Status CheckpointManager::SubmitSave(StepBuilder builder) {
-  return impl_->EndSave(std::move(builder), /*waits=*/false);
+  return GuardedResult("SubmitSave", [&]() -> absl::Status {
+    return impl_->EndSave(std::move(builder), /*waits=*/false);
+  });
 }
 
 absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder, bool waits) {
@@ -349,11 +369,13 @@ absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder, bool waits) {
     return GiveUp(std::move(builder), mistake);
   }
   const bool preempted = MustSaveForPreemption();
+  std::list<SaveHandle> one(1);  // Room, before the save is under way.
   SaveHandle handle = std::move(builder).Submit();
   handle.save_->is_of_manager.store(true);
+  one.front() = handle;
   {
     const absl::MutexLock lock(&mu);
-    in_flight.push_back(handle);
+    in_flight.splice(in_flight.end(), one);
     last = handle;
     if (preempted) for_preemption = handle;
   }
@@ -381,20 +403,23 @@ absl::Status CheckpointManager::Impl::EndSave(StepBuilder builder, bool waits) {
 absl::StatusOr<bool> CheckpointManager::Save(
     std::int64_t step, absl::FunctionRef<absl::Status(StepBuilder&)> fill,
     const SaveArguments& arguments) {
-  CKPTREE_ASSIGN_OR_RETURN(std::optional<StepBuilder> builder,
-                           BeginSave(step, arguments));
-  if (!builder.has_value()) return false;
-  absl::Status filled =
-      internal::GuardedStatus("filling a step", [&] { return fill(*builder); });
-  if (filled.ok() && builder->impl_ == nullptr) {
-    filled = absl::InvalidArgumentError(absl::StrFormat(
-        "step %d: `fill` committed the builder, or moved it away: it only puts "
-        "the step together, and Save() commits it",
-        step));
-  }
-  if (!filled.ok()) return impl_->GiveUp(*std::move(builder), filled);
-  CKPTREE_RETURN_IF_ERROR(EndSave(*std::move(builder)));
-  return true;
+  return GuardedResult("Save", [&]() -> absl::StatusOr<bool> {
+    CKPTREE_ASSIGN_OR_RETURN(std::optional<StepBuilder> builder,
+                             BeginSave(step, arguments));
+    if (!builder.has_value()) return false;
+    absl::Status filled = internal::GuardedStatus(
+        "filling a step", [&] { return fill(*builder); });
+    if (filled.ok() && builder->impl_ == nullptr) {
+      filled = absl::InvalidArgumentError(
+          absl::StrFormat("step %d: `fill` committed the builder, or moved it "
+                          "away: it only puts the step together, and Save() "
+                          "commits it",
+                          step));
+    }
+    if (!filled.ok()) return impl_->GiveUp(*std::move(builder), filled);
+    CKPTREE_RETURN_IF_ERROR(EndSave(*std::move(builder)));
+    return true;
+  });
 }
 
 SaveHandle CheckpointManager::LastSave() const {
@@ -423,39 +448,47 @@ bool CheckpointManager::SavedForPreemption() const {
 absl::Status CheckpointManager::Delete(std::int64_t step,
                                        const DeleteOptions& options,
                                        const std::function<bool()>& cancelled) {
-  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
-  return impl_->Change("Delete", step, cancelled, [&] {
-    return impl_->store.Delete(AtStep(step, impl_->Branch()), options);
+  return GuardedResult("Delete", [&]() -> absl::Status {
+    CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
+    return impl_->Change("Delete", step, cancelled, [&] {
+      return impl_->store.Delete(AtStep(step, impl_->Branch()), options);
+    });
   });
 }
 
 absl::Status CheckpointManager::DeleteAfter(
     std::int64_t step, const DeleteOptions& options,
     const std::function<bool()>& cancelled) {
-  CKPTREE_RETURN_IF_ERROR(impl_->WaitToRead());
-  return impl_->Change("DeleteAfter", step, cancelled, [&]() -> absl::Status {
-    const std::string branch = impl_->Branch();
-    CKPTREE_RETURN_IF_ERROR(
-        impl_->store.Resolve(AtStep(step, branch)).status());
-    CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
-                             impl_->store.Steps(branch));
-    std::vector<StepSelector> later;
-    for (const StepInfo& info : steps) {
-      if (info.step > step) later.push_back(AtStep(info.step, branch));
-    }
-    return impl_->store.Delete(later, options);
+  return GuardedResult("DeleteAfter", [&]() -> absl::Status {
+    CKPTREE_RETURN_IF_ERROR(impl_->WaitToRead());
+    return impl_->Change("DeleteAfter", step, cancelled, [&]() -> absl::Status {
+      const std::string branch = impl_->Branch();
+      CKPTREE_RETURN_IF_ERROR(
+          impl_->store.Resolve(AtStep(step, branch)).status());
+      CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
+                               impl_->store.Steps(branch));
+      std::vector<StepSelector> later;
+      for (const StepInfo& info : steps) {
+        if (info.step > step) later.push_back(AtStep(info.step, branch));
+      }
+      return impl_->store.Delete(later, options);
+    });
   });
 }
 
 absl::Status CheckpointManager::ForkFrom(
     std::int64_t step, std::string_view branch,
     const std::function<bool()>& cancelled) {
-  CKPTREE_RETURN_IF_ERROR(impl_->WaitToRead());
-  CKPTREE_RETURN_IF_ERROR(impl_->Change(
-      "ForkFrom", step, cancelled, [&] { return impl_->Fork(step, branch); }));
-  const absl::MutexLock lock(&impl_->mu);
-  impl_->branch = std::string(branch);
-  return absl::OkStatus();
+  return GuardedResult("ForkFrom", [&]() -> absl::Status {
+    std::string name(branch);  // Room, before there is a fork.
+    CKPTREE_RETURN_IF_ERROR(impl_->WaitToRead());
+    CKPTREE_RETURN_IF_ERROR(impl_->Change("ForkFrom", step, cancelled, [&] {
+      return impl_->Fork(step, branch);
+    }));
+    const absl::MutexLock lock(&impl_->mu);
+    impl_->branch.swap(name);
+    return absl::OkStatus();
+  });
 }
 
 const std::string& CheckpointManager::directory() const {

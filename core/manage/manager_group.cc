@@ -3,8 +3,8 @@
 // A manager of one rank among several: rank 0 decides.
 
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -15,9 +15,11 @@
 #include "core/engine/step_builder.h"
 #include "core/manage/manager_impl.h"
 #include "core/manage/manager_ranks.h"
+#include "core/process/guarded_call.h"
 
 namespace ckptree {
 
+using internal::GuardedResult;
 using internal::ManagerRanks;
 
 void CheckpointManager::Impl::PassOnPreemption() const {
@@ -145,42 +147,47 @@ absl::Status CheckpointManager::Impl::Change(
 absl::Status CheckpointManager::GiveUpSave(std::int64_t step,
                                            const absl::Status& why,
                                            const SaveArguments& arguments) {
-  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
-  if (impl_->ranks == nullptr || impl_->read_only()) return absl::OkStatus();
-  impl_->PassOnPreemption();
-  const bool asks = arguments.force || arguments.overwrite;
-  if (!asks && !impl_->ranks->MustAsk(step)) return absl::OkStatus();
-  // A begun save tells what failed before it, and here nobody would hear it.
-  CKPTREE_RETURN_IF_ERROR(
-      impl_->WaitForRoom(0, impl_->options.save_timeout, arguments.cancelled));
-  std::deque<absl::Status> untold;
-  {
-    const absl::MutexLock lock(&impl_->mu);
-    untold.swap(impl_->errors);
-  }
-  absl::StatusOr<std::optional<StepBuilder>> builder =
-      impl_->BeginAmong(step, arguments);
-  {
-    const absl::MutexLock lock(&impl_->mu);
-    impl_->errors.insert(impl_->errors.begin(), untold.begin(), untold.end());
-  }
-  CKPTREE_RETURN_IF_ERROR(builder.status());
-  if (builder->has_value()) {
-    impl_->GiveUp(**std::move(builder), why).IgnoreError();
-  }
-  return absl::OkStatus();
+  return GuardedResult("GiveUpSave", [&]() -> absl::Status {
+    CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
+    if (impl_->ranks == nullptr || impl_->read_only()) return absl::OkStatus();
+    impl_->PassOnPreemption();
+    const bool asks = arguments.force || arguments.overwrite;
+    if (!asks && !impl_->ranks->MustAsk(step)) return absl::OkStatus();
+    // A begun save tells what failed before it, and here nobody would hear it.
+    CKPTREE_RETURN_IF_ERROR(impl_->WaitForRoom(0, impl_->options.save_timeout,
+                                               arguments.cancelled));
+    std::list<absl::Status> untold;
+    {
+      const absl::MutexLock lock(&impl_->mu);
+      untold.swap(impl_->errors);
+    }
+    absl::StatusOr<std::optional<StepBuilder>> builder = GuardedResult(
+        "BeginSave", [&] { return impl_->BeginAmong(step, arguments); });
+    {
+      const absl::MutexLock lock(&impl_->mu);
+      impl_->errors.splice(impl_->errors.begin(), untold);
+    }
+    CKPTREE_RETURN_IF_ERROR(builder.status());
+    if (builder->has_value()) {
+      impl_->GiveUp(**std::move(builder), why).IgnoreError();
+    }
+    return absl::OkStatus();
+  });
 }
 
 absl::StatusOr<bool> CheckpointManager::ReachedPreemption(
     std::int64_t step, const std::function<bool()>& cancelled) const {
-  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
-  if (impl_->ranks == nullptr || impl_->Preempted()) return impl_->Preempted();
-  impl_->PassOnPreemption();
-  const absl::StatusOr<bool> told = impl_->ranks->Ask(
-      "reached_preemption", step, ManagerRanks::Waits::kAlways, cancelled,
-      [&] { return impl_->Decided(false); });
-  CKPTREE_RETURN_IF_ERROR(told.status());
-  return impl_->Preempted();
+  return GuardedResult("ReachedPreemption", [&]() -> absl::StatusOr<bool> {
+    CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
+    if (impl_->ranks == nullptr || impl_->Preempted())
+      return impl_->Preempted();
+    impl_->PassOnPreemption();
+    const absl::StatusOr<bool> told = impl_->ranks->Ask(
+        "reached_preemption", step, ManagerRanks::Waits::kAlways, cancelled,
+        [&] { return impl_->Decided(false); });
+    CKPTREE_RETURN_IF_ERROR(told.status());
+    return impl_->Preempted();
+  });
 }
 
 }  // namespace ckptree

@@ -8,8 +8,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -209,8 +209,9 @@ struct CheckpointManager::Impl {
 
   mutable absl::Mutex mu;
   std::string branch ABSL_GUARDED_BY(mu);
-  mutable std::deque<SaveHandle> in_flight ABSL_GUARDED_BY(mu);  // Its own.
-  mutable std::deque<absl::Status> errors ABSL_GUARDED_BY(mu);
+  // Lists, as what is in one stays there where another finds no room.
+  mutable std::list<SaveHandle> in_flight ABSL_GUARDED_BY(mu);  // Its own.
+  mutable std::list<absl::Status> errors ABSL_GUARDED_BY(mu);
   mutable absl::Status policy_problem ABSL_GUARDED_BY(mu);
   SaveHandle last ABSL_GUARDED_BY(mu);
   bool preemption_requested ABSL_GUARDED_BY(mu) = false;

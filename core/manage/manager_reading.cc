@@ -13,9 +13,13 @@
 #include "base/status_macros.h"
 #include "ckptree/manager.h"
 #include "core/manage/manager_impl.h"
+#include "core/process/guarded_call.h"
 #include "core/version/step_health.h"
 
 namespace ckptree {
+
+using internal::GuardedResult;
+
 namespace {
 
 using MetricList = std::vector<std::pair<std::string, double>>;
@@ -53,122 +57,146 @@ absl::StatusOr<StepSelector> LatestOrOrigin(const Store& store,
 
 absl::StatusOr<Step> CheckpointManager::OpenStep(
     StepSelector selector, const std::vector<std::string>& items) const {
-  CKPTREE_RETURN_IF_ERROR(impl_->WaitToRead());
-  if (selector.kind == StepSelector::Kind::kBest && selector.name.empty()) {
-    CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::int64_t> best,
-                             BestStep());
-    if (!best.has_value()) {
-      return absl::NotFoundError("no step has the metric that is the best's");
+  return GuardedResult("OpenStep", [&]() -> absl::StatusOr<Step> {
+    CKPTREE_RETURN_IF_ERROR(impl_->WaitToRead());
+    if (selector.kind == StepSelector::Kind::kBest && selector.name.empty()) {
+      CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::int64_t> best,
+                               BestStep());
+      if (!best.has_value()) {
+        return absl::NotFoundError("no step has the metric that is the best's");
+      }
+      selector = AtStep(*best);
     }
-    selector = AtStep(*best);
-  }
-  selector = impl_->OnBranch(std::move(selector));
-  if (selector.kind == StepSelector::Kind::kLatest) {
-    CKPTREE_ASSIGN_OR_RETURN(selector, LatestOrOrigin(impl_->store, selector));
-  }
-  CKPTREE_ASSIGN_OR_RETURN(Step step, impl_->store.OpenStep(selector));
-  if (items.empty()) return step;
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> leaves, step.Leaves());
-  std::vector<std::string> known;
-  for (const LeafInfo& leaf : leaves) {
-    std::string name = FirstKey(leaf);
-    if (known.empty() || known.back() != name) known.push_back(std::move(name));
-  }
-  for (const std::string& item : items) {
-    if (std::find(known.begin(), known.end(), item) != known.end()) continue;
-    return absl::NotFoundError(
-        absl::StrFormat("step %d has no item '%s'; it has %s", step.step(),
-                        item, absl::StrJoin(known, ", ")));
-  }
-  return step;
+    selector = impl_->OnBranch(std::move(selector));
+    if (selector.kind == StepSelector::Kind::kLatest) {
+      CKPTREE_ASSIGN_OR_RETURN(selector,
+                               LatestOrOrigin(impl_->store, selector));
+    }
+    CKPTREE_ASSIGN_OR_RETURN(Step step, impl_->store.OpenStep(selector));
+    if (items.empty()) return step;
+    CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> leaves, step.Leaves());
+    std::vector<std::string> known;
+    for (const LeafInfo& leaf : leaves) {
+      std::string name = FirstKey(leaf);
+      if (known.empty() || known.back() != name)
+        known.push_back(std::move(name));
+    }
+    for (const std::string& item : items) {
+      if (std::find(known.begin(), known.end(), item) != known.end()) continue;
+      return absl::NotFoundError(
+          absl::StrFormat("step %d has no item '%s'; it has %s", step.step(),
+                          item, absl::StrJoin(known, ", ")));
+    }
+    return step;
+  });
 }
 
 absl::StatusOr<std::vector<std::int64_t>> CheckpointManager::AllSteps() const {
-  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
-  return impl_->store.StepNumbers(impl_->Branch());
+  return GuardedResult("AllSteps",
+                       [&]() -> absl::StatusOr<std::vector<std::int64_t>> {
+                         CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
+                         return impl_->store.StepNumbers(impl_->Branch());
+                       });
 }
 
 absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::LatestStep()
     const {
-  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
-  const absl::StatusOr<StepInfo> info =
-      impl_->store.Resolve(impl_->OnBranch(Latest()));
-  if (absl::IsNotFound(info.status())) {
-    CKPTREE_RETURN_IF_ERROR(impl_->CheckBranch());
-    return std::optional<std::int64_t>();
-  }
-  CKPTREE_RETURN_IF_ERROR(info.status());
-  return std::optional<std::int64_t>(info->step);
+  return GuardedResult("LatestStep",
+                       [&]() -> absl::StatusOr<std::optional<std::int64_t>> {
+                         CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
+                         const absl::StatusOr<StepInfo> info =
+                             impl_->store.Resolve(impl_->OnBranch(Latest()));
+                         if (absl::IsNotFound(info.status())) {
+                           CKPTREE_RETURN_IF_ERROR(impl_->CheckBranch());
+                           return std::optional<std::int64_t>();
+                         }
+                         CKPTREE_RETURN_IF_ERROR(info.status());
+                         return std::optional<std::int64_t>(info->step);
+                       });
 }
 
 absl::StatusOr<std::optional<std::int64_t>> CheckpointManager::BestStep()
     const {
-  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
-  CKPTREE_ASSIGN_OR_RETURN(const Preservation policy, impl_->PolicyToJudgeBy());
-  const std::optional<BestN> rule = internal::BestOf(impl_->options, policy);
-  const absl::StatusOr<std::optional<std::int64_t>> latest = LatestStep();
-  if (!rule.has_value() || !latest.ok()) return latest;
-  // Where the row of a step cannot be read, that may be the better one.
-  if (const absl::Status status =
-          impl_->store.Resolve(impl_->OnBranch(LatestHealthy())).status();
-      absl::IsDataLoss(status)) {
-    return status;
-  }
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
-                           impl_->store.Steps(impl_->Branch()));
-  std::optional<std::int64_t> found;
-  double best = 0;
-  for (const StepInfo& info : steps) {
-    PolicyStep step;
-    step.step = info.step;
-    step.time = info.begun;
-    step.metrics = info.metrics;
-    step.healthy = internal::IsHealthy(info);
-    CKPTREE_ASSIGN_OR_RETURN(const std::optional<double> value,
-                             MetricOf(*rule, step));
-    if (!value.has_value()) continue;
-    const bool better =
-        !found.has_value() ||
-        (rule->mode == BestMode::kMin ? *value <= best : *value >= best);
-    if (!better) continue;
-    found = info.step;
-    best = *value;
-  }
-  return found;
+  return GuardedResult(
+      "BestStep", [&]() -> absl::StatusOr<std::optional<std::int64_t>> {
+        CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
+        CKPTREE_ASSIGN_OR_RETURN(const Preservation policy,
+                                 impl_->PolicyToJudgeBy());
+        const std::optional<BestN> rule =
+            internal::BestOf(impl_->options, policy);
+        const absl::StatusOr<std::optional<std::int64_t>> latest = LatestStep();
+        if (!rule.has_value() || !latest.ok()) return latest;
+        // Where the row of a step cannot be read, that may be the better one.
+        if (const absl::Status status =
+                impl_->store.Resolve(impl_->OnBranch(LatestHealthy())).status();
+            absl::IsDataLoss(status)) {
+          return status;
+        }
+        CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
+                                 impl_->store.Steps(impl_->Branch()));
+        std::optional<std::int64_t> found;
+        double best = 0;
+        for (const StepInfo& info : steps) {
+          PolicyStep step;
+          step.step = info.step;
+          step.time = info.begun;
+          step.metrics = info.metrics;
+          step.healthy = internal::IsHealthy(info);
+          CKPTREE_ASSIGN_OR_RETURN(const std::optional<double> value,
+                                   MetricOf(*rule, step));
+          if (!value.has_value()) continue;
+          const bool better =
+              !found.has_value() ||
+              (rule->mode == BestMode::kMin ? *value <= best : *value >= best);
+          if (!better) continue;
+          found = info.step;
+          best = *value;
+        }
+        return found;
+      });
 }
 
 absl::StatusOr<MetricList> CheckpointManager::Metrics(std::int64_t step) const {
-  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
-  CKPTREE_ASSIGN_OR_RETURN(StepInfo info,
-                           impl_->store.Resolve(AtStep(step, impl_->Branch())));
-  return std::move(info.metrics);
+  return GuardedResult("Metrics", [&]() -> absl::StatusOr<MetricList> {
+    CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
+    CKPTREE_ASSIGN_OR_RETURN(
+        StepInfo info, impl_->store.Resolve(AtStep(step, impl_->Branch())));
+    return std::move(info.metrics);
+  });
 }
 
 absl::StatusOr<std::vector<ItemInfo>> CheckpointManager::ItemMetadata(
     std::int64_t step) const {
-  CKPTREE_ASSIGN_OR_RETURN(const Step opened, OpenStep(AtStep(step)));
-  CKPTREE_ASSIGN_OR_RETURN(const StepMetadata metadata, opened.Metadata());
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> leaves, opened.Leaves());
-  std::vector<ItemInfo> items;
-  for (const LeafInfo& leaf : leaves) {
-    std::string name = FirstKey(leaf);
-    if (items.empty() || items.back().name != name) {
-      items.push_back({std::move(name), "tree", {}});
-      for (const auto& [item, kind] : metadata.items) {
-        // The name may need quotes as a part of a path.
-        if (Path().Key(item).Text() == items.back().name) {
-          items.back().kind = kind;
+  return GuardedResult(
+      "ItemMetadata", [&]() -> absl::StatusOr<std::vector<ItemInfo>> {
+        CKPTREE_ASSIGN_OR_RETURN(const Step opened, OpenStep(AtStep(step)));
+        CKPTREE_ASSIGN_OR_RETURN(const StepMetadata metadata,
+                                 opened.Metadata());
+        CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> leaves,
+                                 opened.Leaves());
+        std::vector<ItemInfo> items;
+        for (const LeafInfo& leaf : leaves) {
+          std::string name = FirstKey(leaf);
+          if (items.empty() || items.back().name != name) {
+            items.push_back({std::move(name), "tree", {}});
+            for (const auto& [item, kind] : metadata.items) {
+              // The name may need quotes as a part of a path.
+              if (Path().Key(item).Text() == items.back().name) {
+                items.back().kind = kind;
+              }
+            }
+          }
+          items.back().leaves.push_back(leaf);
         }
-      }
-    }
-    items.back().leaves.push_back(leaf);
-  }
-  return items;
+        return items;
+      });
 }
 
 absl::Status CheckpointManager::Reload() {
-  CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
-  return impl_->store.Refresh();
+  return GuardedResult("Reload", [&]() -> absl::Status {
+    CKPTREE_RETURN_IF_ERROR(impl_->CheckUsable());
+    return impl_->store.Refresh();
+  });
 }
 
 }  // namespace ckptree

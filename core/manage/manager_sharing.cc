@@ -22,10 +22,14 @@
 #include "core/manage/manager_impl.h"
 #include "core/manage/manager_ranks.h"
 #include "core/policy/retention.h"
+#include "core/process/guarded_call.h"
 #include "core/ranks/group.h"
 #include "core/save/coding_choice.h"
 
 namespace ckptree {
+
+using internal::GuardedResult;
+
 namespace {
 
 using internal::PolicyTurns;
@@ -135,41 +139,45 @@ absl::Status CheckAgrees(const ManagerOptions& options,
 
 absl::StatusOr<CheckpointManager> CheckpointManager::Over(
     const Store& store, ManagerOptions options) {
-  CKPTREE_RETURN_IF_ERROR(Check(options));
-  const internal::Engine& engine = internal::StoreEngine::Of(store);
-  CKPTREE_RETURN_IF_ERROR(engine.CheckUsable());
-  CKPTREE_RETURN_IF_ERROR(
-      CheckAgrees(options, engine.options(), /*rank=*/nullptr));
-  auto impl = std::make_unique<Impl>(
-      internal::StoreEngine::StoreOf(store.engine()), std::move(options),
-      /*own_store=*/false);
-  CKPTREE_RETURN_IF_ERROR(impl->SetUp());
-  return CheckpointManager(std::move(impl));
+  return GuardedResult("Over", [&]() -> absl::StatusOr<CheckpointManager> {
+    CKPTREE_RETURN_IF_ERROR(Check(options));
+    const internal::Engine& engine = internal::StoreEngine::Of(store);
+    CKPTREE_RETURN_IF_ERROR(engine.CheckUsable());
+    CKPTREE_RETURN_IF_ERROR(
+        CheckAgrees(options, engine.options(), /*rank=*/nullptr));
+    auto impl = std::make_unique<Impl>(
+        internal::StoreEngine::StoreOf(store.engine()), std::move(options),
+        /*own_store=*/false);
+    CKPTREE_RETURN_IF_ERROR(impl->SetUp());
+    return CheckpointManager(std::move(impl));
+  });
 }
 
 absl::StatusOr<CheckpointManager> CheckpointManager::Over(
     const RankGroup& group, ManagerOptions options) {
-  const auto rank = internal::RankGroupPeer::Shared(group);
-  const internal::Engine& engine = internal::StoreEngine::Of(rank->store());
-  CKPTREE_RETURN_IF_ERROR(engine.CheckUsable());
-  if (options.store.read_only) return Over(rank->store(), std::move(options));
-  auto ranks = std::make_unique<internal::ManagerRanks>(rank);
-  internal::ManagerRanks* const others = ranks.get();
-  absl::Status own = Check(options);
-  own.Update(CheckAgrees(options, engine.options(), &rank->options()));
-  std::unique_ptr<Impl> impl;
-  internal::AskedSteps asked;
-  if (own.ok()) {
-    asked = internal::AskedStepsOf(internal::DecisionOf(options),
-                                   options.watch_sigterm);
-    impl = std::make_unique<Impl>(
-        internal::StoreEngine::StoreOf(
-            internal::StoreEngine::Shared(rank->store())),
-        std::move(options), /*own_store=*/false, std::move(ranks));
-    own = impl->SetUp();
-  }
-  CKPTREE_RETURN_IF_ERROR(others->Meet(own, asked));
-  return CheckpointManager(std::move(impl));
+  return GuardedResult("Over", [&]() -> absl::StatusOr<CheckpointManager> {
+    const auto rank = internal::RankGroupPeer::Shared(group);
+    const internal::Engine& engine = internal::StoreEngine::Of(rank->store());
+    CKPTREE_RETURN_IF_ERROR(engine.CheckUsable());
+    if (options.store.read_only) return Over(rank->store(), std::move(options));
+    auto ranks = std::make_unique<internal::ManagerRanks>(rank);
+    internal::ManagerRanks* const others = ranks.get();
+    absl::Status own = Check(options);
+    own.Update(CheckAgrees(options, engine.options(), &rank->options()));
+    std::unique_ptr<Impl> impl;
+    internal::AskedSteps asked;
+    if (own.ok()) {
+      asked = internal::AskedStepsOf(internal::DecisionOf(options),
+                                     options.watch_sigterm);
+      impl = std::make_unique<Impl>(
+          internal::StoreEngine::StoreOf(
+              internal::StoreEngine::Shared(rank->store())),
+          std::move(options), /*own_store=*/false, std::move(ranks));
+      own = impl->SetUp();
+    }
+    CKPTREE_RETURN_IF_ERROR(others->Meet(own, asked));
+    return CheckpointManager(std::move(impl));
+  });
 }
 
 absl::Status CheckpointManager::Impl::SetUp() {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -22,6 +21,9 @@
 #include "kv/monotonic.h"
 
 namespace ckptree {
+
+using internal::GuardedResult;
+
 namespace {
 
 absl::Status GoesOn(std::int64_t step) {
@@ -144,26 +146,35 @@ absl::Status CheckpointManager::Impl::WaitToRead() const {
 }
 
 absl::Status CheckpointManager::WaitUntilFinished(absl::Duration timeout) {
-  const absl::Status waited = impl_->WaitForOwn(timeout);
-  if (waited.ok() || absl::IsDeadlineExceeded(waited)) {
-    CKPTREE_RETURN_IF_ERROR(impl_->NextProblem());
-  }
-  return waited;
+  return GuardedResult("WaitUntilFinished", [&]() -> absl::Status {
+    const absl::Status waited = impl_->WaitForOwn(timeout);
+    if (waited.ok() || absl::IsDeadlineExceeded(waited)) {
+      CKPTREE_RETURN_IF_ERROR(impl_->NextProblem());
+    }
+    return waited;
+  });
 }
 
 absl::Status CheckpointManager::WaitForSaves(SavesOf whose,
                                              absl::Duration timeout) const {
-  return whose == SavesOf::kManager ? impl_->WaitForOwn(timeout)
-                                    : impl_->WaitForAll(timeout);
+  return GuardedResult("WaitForSaves", [&]() -> absl::Status {
+    return whose == SavesOf::kManager ? impl_->WaitForOwn(timeout)
+                                      : impl_->WaitForAll(timeout);
+  });
 }
 
 absl::Status CheckpointManager::CheckForErrors() {
-  return impl_->NextProblem();
+  return GuardedResult("CheckForErrors",
+                       [&]() -> absl::Status { return impl_->NextProblem(); });
 }
 
 bool CheckpointManager::IsSavingInProgress() const {
   if (impl_->engine().forked()) return false;
-  impl_->Settle();
+  // A save whose end finds no room yet is in flight as before.
+  internal::GuardedStatus("IsSavingInProgress", [&] {
+    impl_->Settle();
+    return absl::OkStatus();
+  }).IgnoreError();
   const absl::MutexLock lock(&impl_->mu);
   return !impl_->in_flight.empty();
 }

@@ -19,6 +19,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/step_builder.h"
 #include "core/engine/store_engine.h"
+#include "core/process/guarded_call.h"
 #include "core/process/run_elsewhere.h"
 #include "core/ranks/coordinator.h"
 #include "core/ranks/member.h"
@@ -224,21 +225,23 @@ StepBuilder GroupRank::Begin(std::int64_t step, const SaveOptions& options) {
     built->status = ends_.coordinator->WithAdvice(built->status);
   } else {
     built = std::make_unique<RankPeer::Impl>(engine, step);
-    built->status = [&]() -> absl::Status {
+    built->status = GuardedStatus("Begin", [&]() -> absl::Status {
       CKPTREE_RETURN_IF_ERROR(engine->CheckUsable());
-      return built->PassOn(&ends_.member->failed());
-    }();
-    if (built->status.ok()) {
+      CKPTREE_RETURN_IF_ERROR(built->PassOn(&ends_.member->failed()));
       built->save = std::make_shared<Save>(BranchId(), step, options);
-    }
+      return absl::OkStatus();
+    });
   }
   const auto world = static_cast<std::uint32_t>(options_.world);
   built->content.SetRank(static_cast<std::uint32_t>(options_.rank), world);
-  if (built->save != nullptr) {
-    built->save->world = world;
-    built->save->rank_options = TextOf(options);
-  }
-  built->sink = std::make_shared<Call>(ends_, engine, NextCall(step));
+  built->status.Update(GuardedStatus("Begin", [&] {
+    if (built->save != nullptr) {
+      built->save->world = world;
+      built->save->rank_options = TextOf(options);
+    }
+    built->sink = std::make_shared<Call>(ends_, engine, NextCall(step));
+    return absl::OkStatus();
+  }));
   return RankPeer::BuilderOf(std::move(built));
 }
 
@@ -278,7 +281,9 @@ absl::Status GroupRank::Close() {
 
 absl::StatusOr<RankGroup> RankGroup::Open(const std::string& directory,
                                           RankOptions options) {
-  return internal::RankGroupPeer::Open(directory, options, nullptr);
+  return internal::GuardedResult("Open", [&] {
+    return internal::RankGroupPeer::Open(directory, options, nullptr);
+  });
 }
 
 absl::StatusOr<RankGroup> internal::RankGroupPeer::Open(
@@ -344,7 +349,9 @@ RankGroup::~RankGroup() {
     return;
   }
   const auto close = [](const std::shared_ptr<Impl>& impl) {
-    if (const absl::Status closed = impl->Close(); !closed.ok()) {
+    const absl::Status closed =
+        internal::GuardedStatus("Close", [&impl] { return impl->Close(); });
+    if (!closed.ok()) {
       internal::StoreEngine::Of(impl->store())
           .logger()
           .Log(LogSeverity::kError, "close", closed);
@@ -373,9 +380,12 @@ int RankGroup::rank() const { return impl().options().rank; }
 int RankGroup::world() const { return impl().options().world; }
 
 absl::Status RankGroup::Flush(absl::Duration timeout) {
-  return impl().Flush(timeout);
+  return internal::GuardedResult("Flush",
+                                 [&] { return impl().Flush(timeout); });
 }
 
-absl::Status RankGroup::Close() { return impl().Close(); }
+absl::Status RankGroup::Close() {
+  return internal::GuardedResult("Close", [&] { return impl().Close(); });
+}
 
 }  // namespace ckptree

@@ -159,72 +159,78 @@ SaveHandle RankedSave::Fail(const absl::Status& why) {
 
 absl::StatusOr<RankedSave> RankedSave::Begin(StepBuilder about,
                                              const RankedSaveOptions& options) {
-  CKPTREE_RETURN_IF_ERROR(about.status());
-  if (options.world < 1 || options.world > schema::kMaxParts) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("a step of %d ranks: 1 to %d are possible",
-                        options.world, schema::kMaxParts));
-  }
-  if (options.deadline <= absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("a deadline of %s: it must be above zero",
-                        absl::FormatDuration(options.deadline)));
-  }
-  auto exchange = std::make_shared<PartExchange>();
-  const std::unique_ptr<RankPeer::Impl> impl = RankPeer::Take(&about);
-  if (impl->content.has_entries() || impl->plan.has_value()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "step %d: a value was put where only what is said of the step is: the "
-        "coordinator's values are a part, too (BeginPart)",
-        impl->step));
-  }
-  internal::Engine* const engine = impl->engine.get();
-  const std::shared_ptr<Save> save = impl->save;
-  save->world = static_cast<std::uint32_t>(options.world);
-  save->gather = [exchange, engine, deadline = options.deadline](
-                     const schema::RankPlan& plan,
-                     const std::function<absl::Status()>& check)
-      -> absl::StatusOr<std::vector<internal::PartResult>> {
-    const absl::Time end = kv::MonotonicNow() + deadline;
-    std::vector<std::string> tokens;
+  return internal::GuardedResult("Begin", [&]() -> absl::StatusOr<RankedSave> {
+    CKPTREE_RETURN_IF_ERROR(about.status());
+    if (options.world < 1 || options.world > schema::kMaxParts) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("a step of %d ranks: 1 to %d are possible",
+                          options.world, schema::kMaxParts));
+    }
+    if (options.deadline <= absl::ZeroDuration()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("a deadline of %s: it must be above zero",
+                          absl::FormatDuration(options.deadline)));
+    }
+    auto exchange = std::make_shared<PartExchange>();
+    const std::unique_ptr<RankPeer::Impl> impl = RankPeer::Take(&about);
+    if (impl->content.has_entries() || impl->plan.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("step %d: a value was put where only what is said of "
+                          "the step is: the coordinator's values are a part, "
+                          "too (BeginPart)",
+                          impl->step));
+    }
+    internal::Engine* const engine = impl->engine.get();
+    const std::shared_ptr<Save> save = impl->save;
+    save->world = static_cast<std::uint32_t>(options.world);
+    save->gather = [exchange, engine, deadline = options.deadline](
+                       const schema::RankPlan& plan,
+                       const std::function<absl::Status()>& check)
+        -> absl::StatusOr<std::vector<internal::PartResult>> {
+      const absl::Time end = kv::MonotonicNow() + deadline;
+      std::vector<std::string> tokens;
+      {
+        const absl::MutexLock lock(&exchange->mu);
+        exchange->plan = schema::EncodeRankPlan(plan);
+        while (!kv::AwaitFor(exchange->mu, absl::Condition(&exchange->answered),
+                             kAskEvery)) {
+          CKPTREE_RETURN_IF_ERROR(check());
+          if (kv::MonotonicNow() < end) continue;
+          return absl::DeadlineExceededError(absl::StrFormat(
+              "its parts were not committed within %s of their plan",
+              absl::FormatDuration(deadline)));
+        }
+        CKPTREE_RETURN_IF_ERROR(exchange->why);
+        tokens = std::move(exchange->parts);
+      }
+      return TakeAll(engine, plan, tokens);
+    };
+    CKPTREE_RETURN_IF_ERROR(impl->Prepare());
+    // Before anybody waits for parts. Dropped, it gives the save up.
+    RankedSave begun(std::make_unique<Impl>());
+    begun.impl_->exchange = exchange;
+    begun.impl_->handle = RankPeer::HandleOf(save);
+    if (!engine->writer()->Submit(save)) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("store %s was closed", engine->directory()));
+    }
+    std::string& told = begun.impl_->plan;
     {
       const absl::MutexLock lock(&exchange->mu);
-      exchange->plan = schema::EncodeRankPlan(plan);
-      while (!kv::AwaitFor(exchange->mu, absl::Condition(&exchange->answered),
-                           kAskEvery)) {
-        CKPTREE_RETURN_IF_ERROR(check());
-        if (kv::MonotonicNow() < end) continue;
-        return absl::DeadlineExceededError(absl::StrFormat(
-            "its parts were not committed within %s of their plan",
-            absl::FormatDuration(deadline)));
+      const auto planned = [&exchange]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        return exchange->plan.has_value();
+      };
+      while (
+          !kv::AwaitFor(exchange->mu, absl::Condition(&planned), kAskEvery)) {
+        if (save->Done()) break;
       }
-      CKPTREE_RETURN_IF_ERROR(exchange->why);
-      tokens = std::move(exchange->parts);
+      if (exchange->plan.has_value()) told = *exchange->plan;
     }
-    return TakeAll(engine, plan, tokens);
-  };
-  CKPTREE_RETURN_IF_ERROR(impl->Prepare());
-  if (!engine->writer()->Submit(save)) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("store %s was closed", engine->directory()));
-  }
-  auto ranked = std::make_unique<RankedSave::Impl>();
-  ranked->exchange = exchange;
-  ranked->handle = RankPeer::HandleOf(save);
-  {
-    const absl::MutexLock lock(&exchange->mu);
-    const auto planned = [&exchange]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      return exchange->plan.has_value();
-    };
-    while (!kv::AwaitFor(exchange->mu, absl::Condition(&planned), kAskEvery)) {
-      if (save->Done()) break;
+    if (told.empty()) {
+      return begun.impl_->handle.WaitCommitted();  // Why it had no turn.
     }
-    if (exchange->plan.has_value()) ranked->plan = *exchange->plan;
-  }
-  if (ranked->plan.empty()) {
-    return ranked->handle.WaitCommitted();  // Why it never had its turn.
-  }
-  return RankedSave(std::move(ranked));
+    return begun;
+  });
 }
 
 StepBuilder BeginPart(const Store& store, std::string_view plan, int rank) {

@@ -3,7 +3,6 @@
 #include "kv/journal/keeper.h"
 
 #include <algorithm>
-#include <exception>
 #include <new>
 #include <set>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "base/guarded_result.h"
 #include "base/status_macros.h"
 #include "kv/file_system.h"
 #include "kv/journal/reserve.h"
@@ -270,18 +270,18 @@ bool JournalKeeper::WantsNext() const {
   return bytes_in_file_ > kFirstFileBytes / 10 && prepared_after_ != file_;
 }
 
-absl::Status JournalKeeper::Do(const Work& work) {
+absl::Status JournalKeeper::Do(Work* work) {
   JournalWriter* writer = nullptr;
   {
     const absl::MutexLock lock(&appending_);
     writer = writer_.get();
   }
   absl::Status status;
-  if (work.reserve) {
+  if (work->reserve) {
     status.Update(MakeReserve(context_.options, context_.directory,
                               /*smaller=*/false));
   }
-  if (work.prepare) {
+  if (work->prepare) {
     std::uint64_t file = 0;
     {
       const absl::MutexLock lock(&mutex_);
@@ -291,9 +291,12 @@ absl::Status JournalKeeper::Do(const Work& work) {
     const absl::MutexLock lock(&mutex_);
     if (status.ok()) prepared_after_ = file;
   }
-  if (work.sync) status.Update(writer->SyncSecond());
+  if (work->sync) {
+    status.Update(writer->SyncSecond());
+    work->sync = false;
+  }
   absl::Status rows;
-  if (work.rows) {
+  if (work->rows) {
     const absl::MutexLock one(&writing_rows_);
     bool due = false;  // Somebody else may have written them since.
     {
@@ -304,7 +307,7 @@ absl::Status JournalKeeper::Do(const Work& work) {
     status.Update(rows);
   }
   // It is a part of WriteRows(), and needs less room than the rest of it.
-  if (work.flush && (!work.rows || !rows.ok())) {
+  if (work->flush && (!work->rows || !rows.ok())) {
     const absl::Status flushed = context_.flush();
     status.Update(flushed);
     const absl::MutexLock lock(&mutex_);
@@ -318,18 +321,13 @@ absl::Status JournalKeeper::Do(const Work& work) {
 }
 
 // Nothing that is thrown gets past the thread.
-absl::Status JournalKeeper::DoGuarded(const Work& work) {
-  try {
-    return Do(work);
-  } catch (const std::bad_alloc&) {
-    return absl::Status(absl::StatusCode::kResourceExhausted, "");  // See Warn.
-  } catch (const std::exception& error) {
-    return absl::InternalError(error.what());
-  }
+absl::Status JournalKeeper::DoGuarded(Work* work) {
+  return base::GuardedStatus("keeping it", [&] { return Do(work); });
 }
 
 void JournalKeeper::Loop() {
-  DoGuarded({.reserve = true}).IgnoreError();  // Not worth a word.
+  Work first = {.reserve = true};
+  DoGuarded(&first).IgnoreError();  // Not worth a word.
   while (true) {
     Work work;
     {
@@ -344,14 +342,14 @@ void JournalKeeper::Loop() {
         work.prepare = WantsNext();
       }
     }
-    const absl::Status status = DoGuarded(work);
+    const absl::Status status = DoGuarded(&work);
     if (!status.ok()) {
       Warn(status);
       const absl::MutexLock lock(&mutex_);
       not_before_ = MonotonicNow() + kTryAgainAfter;
       // Also where it was thrown, before it was noted, or not even begun.
       if (work.flush) flush_not_before_ = not_before_;
-      if (work.sync && status.message().empty()) NoteUnsynced();
+      if (work.sync) NoteUnsynced();
     }
   }
 }

@@ -105,8 +105,9 @@ class JournalKeeper {
     bool flush = false;
   };
   void Loop();
-  absl::Status Do(const Work& work);
-  absl::Status DoGuarded(const Work& work);
+  // `work->sync` is true behind it where that did not come back.
+  absl::Status Do(Work* work);
+  absl::Status DoGuarded(Work* work);
   // Work, or to stop, that waits for no second.
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasWorkOrCommit() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

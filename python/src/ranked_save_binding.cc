@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "ckptree/ranks.h"
 #include "python/src/bindings.h"
 #include "python/src/errors.h"
@@ -89,16 +91,18 @@ Handle Commit(const Ranked& ranked, nb::typed<nb::list, nb::bytes> parts) {
 }
 
 // Returns when the next save may have its turn. Does nothing where the save was
-// answered, or ended with its store.
-void Fail(const Ranked& ranked, const std::string& why) {
+// answered, or ended with its store. With `tell`, raises what the save had
+// ended with before, as at its deadline.
+void Fail(const Ranked& ranked, const std::string& why, bool tell) {
   Check(ranked.store->CheckProcess());
   if (ranked.open->answered.exchange(true)) return;
-  WithoutGil([&] {
-    // Who gives it up knows of the failure.
-    ranked.open->save.Fail(absl::AbortedError(why))
-        .WaitCommitted()
-        .IgnoreError();
-  });
+  const absl::Status given = absl::AbortedError(why);
+  // Who gives it up knows of the failure.
+  const absl::Status ended =
+      WithoutGil([&] { return ranked.open->save.Fail(given).WaitCommitted(); });
+  const bool by_this = ended.code() == given.code() &&
+                       absl::StrContains(ended.message(), given.message());
+  if (tell && !by_this) Check(ended);
 }
 
 nb::bytes BuildPart(const StorePtr& store, const nb::bytes& plan, int rank,
@@ -140,7 +144,7 @@ void BindRankedSave(nb::module_& m) {
           "plan",
           [](const Ranked& self) { return ToBytes(self.open->save.plan()); })
       .def("commit", &Commit, nb::arg("parts"))
-      .def("fail", &Fail, nb::arg("why"));
+      .def("fail", &Fail, nb::arg("why"), nb::arg("tell") = false);
 
   m.def("begin_ranked", &BeginRanked, nb::arg("store"), nb::arg("step"),
         nb::arg("world"), nb::arg("deadline"), nb::arg("overwrite"),

@@ -61,9 +61,13 @@ def test_an_attempt_ends_at_its_deadline(tmp_path):
         plan = attempt(writer, 1)
         # It has its turn when the attempt is over.
         store.save(2, {"w": torch.ones(2)}).result(timeout=60)
-        with pytest.raises(ckptree.Error, match="not committed within"):
+        # The part is refused, as its attempt is over: the writer knows why.
+        with pytest.raises(
+            ckptree.WaitTimeoutError, match="not committed within"
+        ) as raised:
             part = writer.write_data(plan, DefaultSavePlanner()).value()
             writer.finish(dcp.Metadata({}), [part])
+        assert isinstance(raised.value.__context__, ckptree.StateError)
         writer.close()
         assert [step.step for step in store.steps()] == [2]
 

@@ -153,9 +153,8 @@ StoreOptions Quiet(bool read_only) {
   return options;
 }
 
-SaveHandle SaveStep(Store& store, std::int64_t step,
-                    const std::vector<float>& values) {
-  StepBuilder builder = store.Begin(step);
+void Fill(StepBuilder& builder, std::int64_t step,
+          const std::vector<float>& values) {
   builder
       .Put("w", Tensor{DType::kFloat32,
                        {static_cast<std::int64_t>(values.size())},
@@ -166,6 +165,12 @@ SaveHandle SaveStep(Store& store, std::int64_t step,
                       absl::StrFormat("a name of %d that is long enough", i));
   }
   builder.SetMetric("loss", 1.0 / static_cast<double>(step));
+}
+
+SaveHandle SaveStep(Store& store, std::int64_t step,
+                    const std::vector<float>& values) {
+  StepBuilder builder = store.Begin(step);
+  Fill(builder, step, values);
   return std::move(builder).Commit();
 }
 
@@ -179,6 +184,9 @@ struct Case {
   std::optional<std::int64_t> removes = std::nullopt;
   bool opens = false;  // The call is the open itself.
   bool read_only = false;
+  // In place of `call`, of a manager over the store. It makes nothing of its
+  // own that takes memory: what is thrown, the engine throws.
+  std::function<absl::Status(CheckpointManager&)> manages = {};
 };
 
 std::vector<Case> Cases() {
@@ -261,6 +269,41 @@ std::vector<Case> Cases() {
   cases.push_back({.name = "History", .call = [](Store& store) {
                      return History(store, "w").status();
                    }});
+  cases.push_back({.name = "ManagerSave",
+                   .saves = 4,
+                   .manages = [values = ArrayOf(4)](
+                                  CheckpointManager& manager) -> absl::Status {
+                     const absl::StatusOr<bool> saved =
+                         manager.Save(4, [&](StepBuilder& builder) {
+                           Fill(builder, 4, values);
+                           return absl::OkStatus();
+                         });
+                     if (!saved.ok()) return saved.status();
+                     const bool going = manager.IsSavingInProgress();
+                     absl::Status status = manager.WaitUntilFinished();
+                     if (status.ok() &&
+                         (!*saved || (going && !manager.LastSave().Done()))) {
+                       return absl::InternalError("it was not saved");
+                     }
+                     return status;
+                   }});
+  cases.push_back(
+      {.name = "ManagerLists", .manages = [](CheckpointManager& manager) {
+         absl::Status status = manager.AllSteps().status();
+         status.Update(manager.LatestStep().status());
+         status.Update(manager.BestStep().status());
+         status.Update(manager.ShouldSave(4).status());
+         status.Update(manager.Metrics(2).status());
+         status.Update(manager.ItemMetadata(2).status());
+         status.Update(manager.OpenStep(Latest()).status());
+         status.Update(manager.Reload());
+         return status;
+       }});
+  cases.push_back({.name = "ManagerDelete",
+                   .removes = 1,
+                   .manages = [](CheckpointManager& manager) {
+                     return manager.Delete(1);
+                   }});
   return cases;
 }
 
@@ -304,15 +347,26 @@ int Try(const Case& c, const std::string& directory, Failing how,
       std::printf("cannot be opened: %s\n", status.ToString().c_str());
       return kWrong;
     }
+    std::optional<CheckpointManager> manager;
+    if (c.manages) {
+      absl::StatusOr<CheckpointManager> over =
+          CheckpointManager::Over(*store, ManagerOptions());
+      if (!over.ok()) return kWrong;
+      manager = *std::move(over);
+    }
     arm();
     try {
-      status = c.call(*store);
+      status = c.manages ? c.manages(*manager) : c.call(*store);
     } catch (const std::bad_alloc&) {
       failing = Failing::kNothing;
       // The call's own small values have no room either; else the engine threw.
-      if (least_bytes > 0) throw;
+      if (least_bytes > 0 || c.manages) {
+        std::printf("thrown\n");
+        return kWrong;
+      }
       status = absl::ResourceExhaustedError("thrown");
     }
+    failing = Failing::kNothing;
   }
   failing = Failing::kNothing;
   // Of a commit nobody may know; behind one the handle may be dead.

@@ -279,9 +279,14 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
             )
         try:
             token = self._build(attempt, plan, planner)
-        except BaseException:
+        except BaseException as error:
             # The other ranks hear of it from DCP; finish() is called nowhere.
-            self._give_up("rank 0 could not write its part")
+            # A part of an attempt that is over is refused: why it is over is
+            # known here alone.
+            self._give_up(
+                "rank 0 could not write its part",
+                tell=isinstance(error, StateError),
+            )
             raise
         result = WriteResult(MetadataIndex(""), len(token), token)
         written: Future[list[WriteResult]] = Future()
@@ -377,10 +382,10 @@ class StoreWriter(Closing, StorageWriter):  # type: ignore[misc]
         self._give_up("the writer was closed")
         self._store.close()
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(self, why: str, *, tell: bool = False) -> None:
         save, self._save = self._save, None
         if save is not None:
-            save.fail(why)
+            save.fail(why, tell)
 
     def __getstate__(self) -> Any:
         """Of DCP's process executor: the store is opened there."""
