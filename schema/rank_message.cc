@@ -17,6 +17,9 @@
 namespace ckptree::schema {
 namespace {
 
+// No file system has as many in one file: sums with it do not overflow.
+constexpr std::uint64_t kMostFileBytes = std::uint64_t{1} << 50;
+
 using base::kDigestBytes;
 
 // A name of one folder: nothing outside of staging is ever reached by it.
@@ -118,6 +121,9 @@ absl::StatusOr<PartToken> DecodePartToken(std::string_view bytes) {
   }
   if (token.handoff.empty() == (token.file_bytes == 0)) {
     return Fault(RecordKind::kPartToken, "neither a handoff nor a file of one");
+  }
+  if (token.file_bytes > kMostFileBytes) {
+    return Fault(RecordKind::kPartToken, "a file of more bytes than can be");
   }
   if (token.handoff.empty()) {
     if (in.file_digest().size() != kDigestBytes) {

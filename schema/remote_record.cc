@@ -29,6 +29,8 @@ using base::kDigestBytes;
 
 // Keys from ff on are no rows.
 constexpr std::string_view kEndOfRowKeys = "\xff";
+// No file system has as many in one file: sums with it do not overflow.
+constexpr std::uint64_t kMostSegmentBytes = std::uint64_t{1} << 50;
 
 void EncodeRow(const RemoteRow& row, pb::RemoteRow* out) {
   out->set_space(static_cast<std::uint32_t>(row.space));
@@ -139,6 +141,9 @@ absl::StatusOr<RemoteSegment> DecodeSegment(RecordKind kind,
   if (in.attempt().size() != kRemoteIdBytes ||
       in.digest().size() != kDigestBytes || in.bytes() == 0) {
     return Fault(kind, "a segment without its attempt, bytes or digest");
+  }
+  if (in.bytes() > kMostSegmentBytes) {
+    return Fault(kind, "a segment of more bytes than can be");
   }
   RemoteSegment segment;
   segment.segment = {in.version(), static_cast<std::uint16_t>(in.part()),

@@ -120,7 +120,10 @@ absl::Status CollectBatch::Add(const CollectPlan& plan,
     bytes_ += kRunBytes * RunsOf(plan.successor_list);
     lists_.insert_or_assign(step.successor, plan.successor_list);
   }
-  if (step.tip.has_value()) tips_[step.branch] = *step.tip;
+  if (step.tip.has_value()) {
+    Tip& tip = tips_.try_emplace(step.branch, Tip{step.version}).first->second;
+    tip.after = *step.tip;
+  }
   return absl::OkStatus();
 }
 
@@ -155,7 +158,8 @@ absl::StatusOr<CollectCommit> CollectBatch::Finish() {
     if (!bytes.has_value()) continue;
     CKPTREE_ASSIGN_OR_RETURN(schema::BranchRecord branch,
                              schema::DecodeBranchRecord(*bytes));
-    branch.tip = tip;
+    if (branch.tip != tip.collected) continue;  // A copy has set another.
+    branch.tip = tip.after;
     batch.Put(Space::kRecords, key, schema::EncodeBranchRecord(branch));
     commit_.request.preconditions.push_back(
         {Space::kRecords, key, std::move(bytes)});

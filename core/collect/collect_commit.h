@@ -59,6 +59,11 @@ class CollectBatch {
     std::uint64_t died_at = 0;
   };
 
+  struct Tip {
+    std::uint64_t collected = 0;  // What was the tip when this was planned.
+    std::uint64_t after = 0;
+  };
+
   // The row of a segment that loses `run`.
   absl::Status MarkDead(std::uint16_t part, const schema::BlockRun& run,
                         std::uint64_t died_at);
@@ -68,7 +73,7 @@ class CollectBatch {
   CollectCommit commit_;
   std::map<std::string, Segment> segments_;          // By key; each read once.
   std::map<std::uint64_t, schema::DeadList> lists_;  // Those that change.
-  std::map<std::uint32_t, std::uint64_t> tips_;      // By branch.
+  std::map<std::uint32_t, Tip> tips_;                // By branch.
   std::size_t bytes_ = 0;
 };
 

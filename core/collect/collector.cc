@@ -348,9 +348,12 @@ absl::Status Collector::SweepTrees(bool pages_too) {
   const absl::Cleanup done = [this] { context_.keeper->EndSweep(); };
   CKPTREE_ASSIGN_OR_RETURN(kv::CommitRequest request,
                            DeadTrees(*context_.database, living, pages_too));
+  if (!request.batch.empty()) {
+    CKPTREE_RETURN_IF_ERROR(
+        context_.database->Commit(std::move(request)).status);
+  }
   trees_died_ = false;
-  if (request.batch.empty()) return absl::OkStatus();
-  return context_.database->Commit(std::move(request)).status;
+  return absl::OkStatus();
 }
 
 absl::Status Collector::SweepSmall() {
@@ -404,7 +407,8 @@ absl::Status Collector::RunPass(Pass* pass) {
   CKPTREE_RETURN_IF_ERROR(pass->WhereThereIsRoom(DropFiles(pass)));
   CKPTREE_RETURN_IF_ERROR(collected);
   if (!pass->background) {
-    CKPTREE_RETURN_IF_ERROR(SweepTrees(/*pages_too=*/true));
+    CKPTREE_RETURN_IF_ERROR(
+        pass->WhereThereIsRoom(SweepTrees(/*pages_too=*/true)));
     CKPTREE_RETURN_IF_ERROR(SweepSmall());
     // Deleted blocks of small saves still stand in tables, and in the journal.
     // The journal first: it gives room back without taking much.
@@ -421,7 +425,10 @@ absl::Status Collector::RunPass(Pass* pass) {
     }
     return pass->WhereThereIsRoom(RewriteFiles(pass));
   }
-  if (trees_died_) CKPTREE_RETURN_IF_ERROR(SweepTrees(/*pages_too=*/false));
+  if (trees_died_) {
+    CKPTREE_RETURN_IF_ERROR(
+        pass->WhereThereIsRoom(SweepTrees(/*pages_too=*/false)));
+  }
   const std::uint64_t newest = context_.keeper->newest();
   if (half_dead_bytes_ < kLookAgainBytes &&
       newest < looked_at_version_ + kLookAgainVersions) {

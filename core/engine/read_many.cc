@@ -276,7 +276,9 @@ absl::Status StepReader::DetailsHere(std::span<const LeafInfo> leaves,
       if (!record.ok()) return Annotate(record.status());
       records.push_back(*std::move(record));
     }
-    details[i] = internal::DetailOf(engine_->database(), records);
+    const bool is_array = leaves[i].kind == EntryKind::kArray;
+    details[i] = internal::DetailOf(engine_->database(), records,
+                                    is_array ? &leaves[i].shape : nullptr);
   }
   return absl::OkStatus();
 }

@@ -58,7 +58,12 @@ struct StepBuilder::Impl {
   absl::Status Prepare();
 
   ~Impl() {
-    if (sink != nullptr) sink->Dropped();
+    if (sink != nullptr) {
+      // It is dropped where something threw, too.
+      internal::GuardedCall("Dropped", [this] {
+        sink->Dropped();
+      }).IgnoreError();
+    }
     if (untold != nullptr) failures->PutBack(untold);
   }
 

@@ -114,7 +114,7 @@ void ChooseCut(LeafDetail* detail) {
 }  // namespace
 
 LeafDetail DetailOf(const kv::Database& database,
-                    std::span<schema::LeafRecord> records) {
+                    std::span<schema::LeafRecord> records, const Shape* whole) {
   LeafDetail detail;
   std::optional<base::DigestStream> digest;
   if (records.size() > 1) digest.emplace();
@@ -137,6 +137,10 @@ LeafDetail DetailOf(const kv::Database& database,
     detail.chunk_count += record.chunks.size();
     for (const schema::ChunkRef& ref : record.chunks) {
       detail.stored_bytes += StoredBytes(database, ref);
+    }
+    if (record.boxes.empty() && records.size() > 1 && whole != nullptr) {
+      record.boxes.push_back(
+          {.start = Shape(whole->size(), 0), .shape = *whole});
     }
     detail.boxes.reserve(detail.boxes.size() + record.boxes.size());
     for (schema::Box& box : record.boxes) {

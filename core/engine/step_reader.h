@@ -153,9 +153,11 @@ bool HasStepGone(const absl::Status& status);
 LeafInfo InfoOf(const schema::TreeEntry& entry);
 
 // What the records of one leaf say, one for each part that holds some of it;
-// takes their boxes.
+// takes their boxes. `whole`: the shape of an array, which one of several
+// records without boxes has all of.
 LeafDetail DetailOf(const kv::Database& database,
-                    std::span<schema::LeafRecord> records);
+                    std::span<schema::LeafRecord> records,
+                    const Shape* whole = nullptr);
 
 // Of the chunks of the box of that index.
 const Shape& ChunkShapeOf(const LeafDetail& detail, std::size_t box);

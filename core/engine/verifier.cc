@@ -318,6 +318,16 @@ class Verifier {
                 {version.step()});
   }
 
+  // Whether the chunks of that part were looked at: of a leaf that is lost
+  // nobody can say which it had.
+  static bool HasLooked(const VersionView& version, std::uint16_t part) {
+    const auto loaded = version.loaded.find(part);
+    return loaded != version.loaded.end() &&
+           std::ranges::none_of(loaded->second->leaves, [](const auto& leaf) {
+             return leaf == nullptr;
+           });
+  }
+
   const VersionView* Find(std::uint64_t version) const {
     const auto it =
         std::lower_bound(versions_.begin(), versions_.end(), version,
@@ -359,7 +369,7 @@ class Verifier {
       }
       if (options_.level == Level::kQuick) continue;
       ChunkCheckOptions chunks;
-      chunks.above = prev != nullptr && prev->loaded.contains(number)
+      chunks.above = prev != nullptr && HasLooked(*prev, number)
                          ? prev->record.version
                          : 0;
       chunks.statistics = options_.level == Level::kDeep;

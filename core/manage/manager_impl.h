@@ -50,11 +50,9 @@ struct BegunSave {
 }  // namespace internal
 
 struct CheckpointManager::Impl {
-  Impl(Store opened, ManagerOptions given, bool owns,
-       std::unique_ptr<internal::ManagerRanks> others = nullptr)
+  Impl(Store opened, ManagerOptions given, bool owns)
       : store(std::move(opened)),
         own_store(owns),
-        ranks(std::move(others)),
         options(std::move(given)),
         decision(internal::DecisionOf(options)),
         limit(internal::LimitOf(options)),
@@ -196,8 +194,9 @@ struct CheckpointManager::Impl {
 
   Store store;
   const bool own_store;  // Close() closes it.
-  // Of one rank among several; null: of a process that decides alone.
-  const std::unique_ptr<internal::ManagerRanks> ranks;
+  // Of one rank among several, from before SetUp() on; null: of a process that
+  // decides alone.
+  std::unique_ptr<internal::ManagerRanks> ranks;
   // The policy that the branch had when this was opened.
   internal::PolicyTurns::Turn found;
   mutable std::atomic<bool> warned{false};

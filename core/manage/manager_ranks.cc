@@ -183,7 +183,8 @@ absl::StatusOr<bool> ManagerRanks::Tell(
       state_.preempted = state_.preempted || noted_ || *noticed;
       state_.must_save = state_.preempted && !saved_;
     }
-    absl::StatusOr<Decision> decided = decide();
+    // Whatever comes of it: the others wait for a word.
+    absl::StatusOr<Decision> decided = GuardedResult(call, decide);
     word.status = decided.status();
     if (decided.ok()) decision = *decided;
   }

@@ -162,19 +162,22 @@ absl::StatusOr<CheckpointManager> CheckpointManager::Over(
     if (options.store.read_only) return Over(rank->store(), std::move(options));
     auto ranks = std::make_unique<internal::ManagerRanks>(rank);
     internal::ManagerRanks* const others = ranks.get();
-    absl::Status own = Check(options);
-    own.Update(CheckAgrees(options, engine.options(), &rank->options()));
     std::unique_ptr<Impl> impl;
     internal::AskedSteps asked;
-    if (own.ok()) {
+    // Whatever comes of it: the others wait for a word.
+    const absl::Status own = internal::GuardedStatus("Over", [&] {
+      CKPTREE_RETURN_IF_ERROR(Check(options));
+      CKPTREE_RETURN_IF_ERROR(
+          CheckAgrees(options, engine.options(), &rank->options()));
       asked = internal::AskedStepsOf(internal::DecisionOf(options),
                                      options.watch_sigterm);
       impl = std::make_unique<Impl>(
           internal::StoreEngine::StoreOf(
               internal::StoreEngine::Shared(rank->store())),
-          std::move(options), /*own_store=*/false, std::move(ranks));
-      own = impl->SetUp();
-    }
+          std::move(options), /*own_store=*/false);
+      impl->ranks = std::move(ranks);
+      return impl->SetUp();
+    });
     CKPTREE_RETURN_IF_ERROR(others->Meet(own, asked));
     return CheckpointManager(std::move(impl));
   });

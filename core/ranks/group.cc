@@ -5,10 +5,12 @@
 #include "core/ranks/group.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
@@ -145,15 +147,16 @@ class Call : public internal::SaveSink {
       return end->Gather(call, raw, plan, check);
     };
     ends_.coordinator->Begin();
-    if (!engine_->writer()->Submit(save)) {
-      ends_.coordinator->End();
-      return false;  // Fail() follows.
-    }
-    save->OnDone([end = ends_.coordinator, call = call_, raw,
-                  database = &engine_->database()] {
+    absl::Cleanup not_begun = [this] { ends_.coordinator->End(); };
+    std::function<void()> on_done = [end = ends_.coordinator, call = call_, raw,
+                                     database = &engine_->database()] {
+      // Who beats for good is never taken for lost.
+      const absl::Cleanup ended = [&end] { end->End(); };
       end->Settle(call, raw->Result(), database->newest_ordinal());
-      end->End();
-    });
+    };
+    if (!engine_->writer()->Submit(save)) return false;  // Fail() follows.
+    std::move(not_begun).Cancel();
+    save->OnDone(std::move(on_done));
     return true;
   }
 

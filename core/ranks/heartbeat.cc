@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "core/process/guarded_call.h"
 #include "kv/timed_wait.h"
 
 namespace ckptree::internal {
@@ -45,12 +46,15 @@ void Heartbeat::Loop() {
       if (kv::AwaitFor(mu_, absl::Condition(&closing_), every_)) return;
       works = working_ > 0;
     }
-    // Without the lock: a disk may be slow.
-    if (works) {
-      mail_->Beat();
-    } else if (idle_ != nullptr) {
-      idle_();
-    }
+    // Without the lock: a disk may be slow. For want of memory the next one
+    // comes in time.
+    GuardedCall("Beat", [&] {
+      if (works) {
+        mail_->Beat();
+      } else if (idle_ != nullptr) {
+        idle_();
+      }
+    }).IgnoreError();
   }
 }
 

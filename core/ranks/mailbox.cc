@@ -173,49 +173,46 @@ absl::Status MailWriter::PostOrKeep(const schema::RankMail& mail) {
 
 absl::Status MailWriter::Add(const schema::RankMail& mail, bool keep) {
   const std::string body = schema::EncodeRankMail(mail);
-  std::string record;
+  std::list<std::string> added(1);
+  std::string& record = added.front();
   base::AppendBig(static_cast<std::uint32_t>(body.size()), &record);
   record += body;
 
   const absl::MutexLock lock(&mu_);
   last_ = kv::MonotonicNow();
+  // First, as something may be thrown.
+  if (keep && kept_.size() < kMostKept) kept_.splice(kept_.end(), added);
   absl::Status status;
   if (!unsure_.empty()) {
-    const absl::StatusOr<bool> there = sink_->Settle(unsure_);
+    const absl::StatusOr<bool> there = sink_->Settle(unsure_.front());
     status = there.status();
     if (there.ok()) {
       written_ += *there ? 1 : 0;
-      if (!*there && unsure_kept_) kept_.push_front(unsure_);
+      if (!*there && unsure_kept_) kept_.splice(kept_.begin(), unsure_);
       unsure_.clear();
     }
   }
   while (status.ok() && !kept_.empty()) {
-    const std::string first = kept_.front();
-    kept_.pop_front();
-    status = Append(first);
-    if (status.ok()) continue;
-    if (unsure_.empty()) {
-      kept_.push_front(first);
-    } else {
-      unsure_kept_ = true;
-    }
+    unsure_kept_ = true;
+    status = Append(&kept_);
   }
-  const bool tried = status.ok();
-  if (tried) status = Append(record);
-  if (status.ok()) return status;
-  if (tried && !unsure_.empty()) {
+  if (status.ok() && !added.empty()) {
     unsure_kept_ = keep;
-  } else if (keep && kept_.size() < kMostKept) {
-    kept_.push_back(record);
+    status = Append(&added);
   }
   return status;
 }
 
-absl::Status MailWriter::Append(const std::string& record) {
+absl::Status MailWriter::Append(std::list<std::string>* records) {
+  unsure_.splice(unsure_.begin(), *records, records->begin());
   bool unsure = false;
-  absl::Status status = sink_->Append(record, &unsure);
-  if (unsure) unsure_ = record;
-  if (status.ok()) ++written_;
+  absl::Status status = sink_->Append(unsure_.front(), &unsure);
+  if (status.ok()) {
+    ++written_;
+    unsure_.clear();
+  } else if (!unsure) {
+    records->splice(records->begin(), unsure_);
+  }
   return status;
 }
 

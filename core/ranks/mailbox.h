@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -137,8 +137,9 @@ class MailWriter {
 
  private:
   absl::Status Add(const schema::RankMail& mail, bool keep);
-  // Appends one record.
-  absl::Status Append(const std::string& record)
+  // Appends the first of `records`, which is in `unsure_` from then on until it
+  // is known to be there; back again, where it is known not to be.
+  absl::Status Append(std::list<std::string>* records)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const absl::Duration beat_;
@@ -146,9 +147,10 @@ class MailWriter {
   const std::unique_ptr<MailSink> sink_ ABSL_PT_GUARDED_BY(mu_);
   absl::Time last_ ABSL_GUARDED_BY(mu_);
   std::uint64_t written_ ABSL_GUARDED_BY(mu_) = 0;
-  std::string unsure_ ABSL_GUARDED_BY(mu_);  // Perhaps behind these.
+  // Lists, as a record changes from one to the other without memory.
+  std::list<std::string> unsure_ ABSL_GUARDED_BY(mu_);  // One, behind these.
   bool unsure_kept_ ABSL_GUARDED_BY(mu_) = false;
-  std::deque<std::string> kept_ ABSL_GUARDED_BY(mu_);
+  std::list<std::string> kept_ ABSL_GUARDED_BY(mu_);
 };
 
 // The whole records at the beginning of `bytes`; `end` is where they end.

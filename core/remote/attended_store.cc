@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -34,14 +35,25 @@ namespace {
 
 constexpr absl::Duration kLook = absl::Milliseconds(100);
 
+// What `request` returns; `how` says how it ended. One that throws was not
+// answered, and is waited for no more.
+template <typename Request, typename How>
+auto Asked(RemoteTrouble& trouble, std::string what, Request&& request,
+           const How& how) {
+  const std::uint64_t id = trouble.Began(std::move(what));
+  absl::Cleanup thrown = [&trouble, id] { trouble.Forget(id); };
+  auto result = std::forward<Request>(request)();
+  std::move(thrown).Cancel();
+  trouble.Ended(id, how(result));
+  return result;
+}
+
 class AttendedStore : public kv::ObjectStore {
  private:
   template <typename Request>
   auto Attend(std::string what, Request&& request) {
-    const std::uint64_t id = trouble_->Began(std::move(what));
-    auto result = std::forward<Request>(request)();
-    trouble_->Ended(id, base::StatusOf(result));
-    return result;
+    return Asked(*trouble_, std::move(what), std::forward<Request>(request),
+                 [](const auto& result) { return base::StatusOf(result); });
   }
 
  public:
@@ -62,11 +74,14 @@ class AttendedStore : public kv::ObjectStore {
                                             std::string_view bytes,
                                             const std::string& write_id,
                                             const kv::Call& call) override {
-    const std::uint64_t id = trouble_->Began("creating " + name);
-    absl::StatusOr<kv::PutAnswer> answer =
-        store_->PutIfAbsent(name, bytes, write_id, Attended(call));
-    trouble_->Ended(id, answer.ok() ? answer->reason : answer.status());
-    return answer;
+    return Asked(
+        *trouble_, "creating " + name,
+        [&] {
+          return store_->PutIfAbsent(name, bytes, write_id, Attended(call));
+        },
+        [](const absl::StatusOr<kv::PutAnswer>& answer) {
+          return answer.ok() ? answer->reason : answer.status();
+        });
   }
   absl::Status Put(const std::string& name, const kv::ObjectSource& source,
                    const kv::Call& call) override {
@@ -195,6 +210,11 @@ std::uint64_t RemoteTrouble::Began(std::string what) {
   return calls_;
 }
 
+void RemoteTrouble::Forget(std::uint64_t call) {
+  const absl::MutexLock lock(&mu_);
+  waiting_.erase(call);
+}
+
 void RemoteTrouble::Ended(std::uint64_t call, const absl::Status& how) {
   const bool no_answer =
       absl::IsUnavailable(how) || absl::IsDeadlineExceeded(how) ||
@@ -263,11 +283,12 @@ absl::StatusOr<std::unique_ptr<kv::ObjectStore>> ConnectAttended(
     const std::string& address, RemoteTrouble& trouble, const kv::Call& call) {
   kv::Call first = call;
   if (!first.cancelled.stop_possible()) first.cancelled = trouble.token();
-  const std::uint64_t id = trouble.Began("connecting");
-  absl::StatusOr<std::unique_ptr<kv::ObjectStore>> store =
-      kv::OpenObjectStore(address, kv::ObjectStoreOptions(), first);
-  trouble.Ended(id, store.status());
-  return store;
+  return Asked(
+      trouble, "connecting",
+      [&] {
+        return kv::OpenObjectStore(address, kv::ObjectStoreOptions(), first);
+      },
+      [](const auto& store) { return store.status(); });
 }
 
 absl::StatusOr<std::unique_ptr<kv::ObjectStore>> OpenAttended(

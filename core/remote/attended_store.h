@@ -45,6 +45,8 @@ class RemoteTrouble {
   // Of one that was not answered yet; Ended() takes what Began() returned.
   std::uint64_t Began(std::string what);
   void Ended(std::uint64_t call, const absl::Status& how);
+  // In place of Ended(), of a request that threw.
+  void Forget(std::uint64_t call);
   // Logs what has lasted; for a caller that looks now and then.
   void Look();
 

@@ -145,7 +145,9 @@ absl::Status RemoteCleaner::DeleteAttempts(const kv::Call& call) {
   return absl::OkStatus();
 }
 
-absl::Status RemoteCleaner::DeleteDue(RowIndex* index, const kv::Call& call) {
+absl::Status RemoteCleaner::DeleteDue(
+    RowIndex* index, const kv::Call& call,
+    absl::FunctionRef<absl::Status()> still_ours) {
   std::vector<schema::RemoteDead> dead = index->Dead();
   if (dead.empty()) return absl::OkStatus();
   std::stable_sort(dead.begin(), dead.end(),
@@ -167,6 +169,8 @@ absl::Status RemoteCleaner::DeleteDue(RowIndex* index, const kv::Call& call) {
       not_due = middle;
     }
   }
+  if (due == 0) return absl::OkStatus();
+  CKPTREE_RETURN_IF_ERROR(still_ours());
   const std::string above = HexOf(uuid_) + "/";
   const std::set<std::string> needed = index->Needed();
   for (std::size_t at = 0; at < due; at += kDeletedAtOnce) {
@@ -212,10 +216,12 @@ absl::Status RemoteCleaner::Look(RowIndex* index, const kv::Call& call) {
                       store_->address(), aborted.message()));
 }
 
-absl::Status RemoteCleaner::Clean(RowIndex* index, const kv::Call& call) {
+absl::Status RemoteCleaner::Clean(
+    RowIndex* index, const kv::Call& call,
+    absl::FunctionRef<absl::Status()> still_ours) {
   if (!looked_ || kv::MonotonicNow() < next_) return absl::OkStatus();
   PutOff();
-  return DeleteDue(index, call);
+  return DeleteDue(index, call, still_ours);
 }
 
 }  // namespace ckptree::internal

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -41,8 +42,10 @@ class RemoteCleaner {
   bool looked() const { return looked_; }
 
   // Deletes what is due, once Look() is done; nothing where it did a short time
-  // ago.
-  absl::Status Clean(RowIndex* index, const kv::Call& call);
+  // ago. `still_ours`, asked before the first one: not OK where another writer
+  // has taken over, whose indexes may name what is dead in `index`.
+  absl::Status Clean(RowIndex* index, const kv::Call& call,
+                     absl::FunctionRef<absl::Status()> still_ours);
 
   // When one of them has something to do, of kv::MonotonicNow(), as far as it
   // knows now.
@@ -52,7 +55,8 @@ class RemoteCleaner {
   absl::Status Sweep(RowIndex* index, const kv::Call& call);
   absl::Status AbortLeft(const kv::Call& call);
   absl::Status DeleteAttempts(const kv::Call& call);
-  absl::Status DeleteDue(RowIndex* index, const kv::Call& call);
+  absl::Status DeleteDue(RowIndex* index, const kv::Call& call,
+                         absl::FunctionRef<absl::Status()> still_ours);
   void PutOff();
 
   kv::ObjectStore* const store_;

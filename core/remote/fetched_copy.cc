@@ -27,11 +27,13 @@ class MemoryFile {
  public:
   // Null: it is too much beside the others.
   static std::shared_ptr<MemoryFile> Of(std::uint64_t bytes) {
+    std::shared_ptr<MemoryFile> file(new MemoryFile);
     std::uint64_t taken = taken_.load();
     do {
       if (bytes > kMostCopiesInMemory - taken) return nullptr;
     } while (!taken_.compare_exchange_weak(taken, taken + bytes));
-    return std::shared_ptr<MemoryFile>(new MemoryFile(bytes));
+    file->bytes_ = bytes;
+    return file;
   }
   ~MemoryFile() {
     if (fd_ >= 0) close(fd_);
@@ -52,11 +54,10 @@ class MemoryFile {
   }
 
  private:
-  explicit MemoryFile(std::uint64_t bytes)
-      : bytes_(bytes), fd_(memfd_create("ckptree-fetched", MFD_CLOEXEC)) {}
+  MemoryFile() : fd_(memfd_create("ckptree-fetched", MFD_CLOEXEC)) {}
 
   static inline std::atomic<std::uint64_t> taken_ = 0;
-  const std::uint64_t bytes_;
+  std::uint64_t bytes_ = 0;  // That it has taken.
   const int fd_;
 };
 

@@ -35,11 +35,13 @@ ReadsAttendant::~ReadsAttendant() ABSL_NO_THREAD_SAFETY_ANALYSIS {
 
 void ReadsAttendant::Begin() {
   const absl::MutexLock lock(&mu_);
-  if (reading_++ == 0 && stop_.stop_requested()) {
+  if (reading_ == 0 && stop_.stop_requested()) {
+    std::stop_source next;
+    trouble_->Attend(next.get_token());
     trouble_->Leave(stop_.get_token());
-    stop_ = std::stop_source();
-    trouble_->Attend(stop_.get_token());
+    stop_ = std::move(next);
   }
+  ++reading_;
   ++begun_;
   if (attends_ || rests_) return;
   // The one before is past its last look.

@@ -83,7 +83,10 @@ void Replicator::Clean(const std::stop_token& stop) {
     // What is lost comes before what is to go.
     if (backlog() > 0) return;
   }
-  warn(cleaner_->Clean(index_.get(), kv::Call::Within(kCleanTime, stop)));
+  // Not by a commit of which nobody knows.
+  if (chain_->pending()) return;
+  const kv::Call call = kv::Call::Within(kCleanTime, stop);
+  warn(cleaner_->Clean(index_.get(), call, [&] { return LookAtEnd(call); }));
 }
 
 void Replicator::LookEnded() {

@@ -244,15 +244,20 @@ class StepCopier {
   // Every box of an array, or none: an array of which a part is lost is lost.
   absl::StatusOr<std::uint64_t> AddArray(const LeafInfo& leaf) {
     CKPTREE_ASSIGN_OR_RETURN(const LeafDetail detail, from_.Detail(leaf.path));
-    std::vector<BoxSpec> boxes = detail.boxes;
+    // Ranks may have had nothing of it. A box without elements would clash
+    // with one that is all of the array.
+    std::vector<std::pair<BoxSpec, Shape>> boxes;  // With the chunks' shapes.
+    for (std::size_t i = 0; i < detail.boxes.size(); ++i) {
+      if (ElementCount(detail.boxes[i].shape) == 0) continue;
+      boxes.emplace_back(detail.boxes[i], ChunkShapeOf(detail, i));
+    }
     if (boxes.empty()) {
-      boxes.push_back({Shape(leaf.shape.size(), 0), leaf.shape});
+      boxes.emplace_back(BoxSpec{Shape(leaf.shape.size(), 0), leaf.shape},
+                         detail.boxes.empty() ? detail.chunk_shape : Shape());
     }
     std::vector<Tensor> tensors;
     std::uint64_t total = 0;
-    for (std::size_t i = 0; i < boxes.size(); ++i) {
-      const BoxSpec& box = boxes[i];
-      const Shape& chunk_shape = ChunkShapeOf(detail, i);
+    for (const auto& [box, chunk_shape] : boxes) {
       const auto bytes = ArrayBytes(leaf.dtype, leaf.packed, box.shape);
       if (!bytes.has_value()) return absl::DataLossError("an impossible box");
       Tensor tensor;
@@ -348,7 +353,10 @@ class StepCopier {
     }
     StepOriginPeer::Set(&builder_, std::move(origin));
     std::string note = info.note;
-    if (!result_.lost.empty()) {
+    if (result_.leaves_lost == 0 && !result_.lost.empty()) {
+      note = absl::StrFormat("%sits metadata is lost]%s%s", kRecoveredNote,
+                             info.note.empty() ? "" : " ", info.note);
+    } else if (!result_.lost.empty()) {
       note = absl::StrFormat(
           "%s%d of %d%s]%s%s", kRecoveredNote, result_.leaves_lost,
           result_.leaves_lost + result_.leaves_saved, kLeavesLost,

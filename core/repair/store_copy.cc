@@ -70,37 +70,49 @@ bool SameMetrics(const StepInfo& a, const StepInfo& b) {
 }
 
 // Whether both have the same values under the same names. Reads arrays only
-// where their digests are of other pieces.
-absl::StatusOr<bool> SameContent(const Step& a, const Step& b) {
+// where their digests are of other pieces. `failed`: which of the two could not
+// be read, where this fails.
+absl::StatusOr<bool> SameContent(const Step& a, const Step& b,
+                                 const Step** failed) {
+  const auto of = [failed](const Step& step, auto read) {
+    if (!read.ok()) *failed = &step;
+    return read;
+  };
   if (!SameMetrics(a.info(), b.info()) || a.info().note != b.info().note) {
     return false;
   }
-  CKPTREE_ASSIGN_OR_RETURN(const StepMetadata of_a, a.Metadata());
-  CKPTREE_ASSIGN_OR_RETURN(const StepMetadata of_b, b.Metadata());
+  CKPTREE_ASSIGN_OR_RETURN(const StepMetadata of_a, of(a, a.Metadata()));
+  CKPTREE_ASSIGN_OR_RETURN(const StepMetadata of_b, of(b, b.Metadata()));
   if (of_a.custom != of_b.custom || of_a.items != of_b.items) return false;
-  CKPTREE_ASSIGN_OR_RETURN(const std::set<std::string> digests, DigestsOf(a));
-  CKPTREE_ASSIGN_OR_RETURN(const std::set<std::string> others, DigestsOf(b));
+  CKPTREE_ASSIGN_OR_RETURN(const std::set<std::string> digests,
+                           of(a, DigestsOf(a)));
+  CKPTREE_ASSIGN_OR_RETURN(const std::set<std::string> others,
+                           of(b, DigestsOf(b)));
   for (const std::string& digest : digests) {
     if (others.contains(digest)) return true;
   }
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> leaves, a.Leaves());
-  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> theirs, b.Leaves());
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> leaves,
+                           of(a, a.Leaves()));
+  CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafInfo> theirs,
+                           of(b, b.Leaves()));
   if (!std::equal(leaves.begin(), leaves.end(), theirs.begin(), theirs.end(),
                   Alike)) {
     return false;
   }
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafDetail> details,
-                           a.Details(leaves));
+                           of(a, a.Details(leaves)));
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<LeafDetail> their_details,
-                           b.Details(theirs));
+                           of(b, b.Details(theirs)));
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     if (!leaves[i].is_leaf() || details[i].digest == their_details[i].digest) {
       continue;
     }
     const bool array = leaves[i].kind == EntryKind::kArray;
     if (!array || CutAlike(details[i], their_details[i])) return false;
-    CKPTREE_ASSIGN_OR_RETURN(const LeafValue value, a.Value(leaves[i].path));
-    CKPTREE_ASSIGN_OR_RETURN(const LeafValue other, b.Value(theirs[i].path));
+    CKPTREE_ASSIGN_OR_RETURN(const LeafValue value,
+                             of(a, a.Value(leaves[i].path)));
+    CKPTREE_ASSIGN_OR_RETURN(const LeafValue other,
+                             of(b, b.Value(theirs[i].path)));
     if (value.bytes != other.bytes) return false;
   }
   return true;
@@ -146,8 +158,8 @@ class StoreCopier {
     StepInfo info;
     bool there = false;       // With the same values.
     bool overwrites = false;  // Another step has the number.
-    // Why it cannot be compared with that now.
-    absl::Status silent = {};
+    // Why it cannot be compared with that now: it is damaged, or out of reach.
+    absl::Status unread = {};
   };
 
   bool Cancelled() const { return options_.cancelled && options_.cancelled(); }
@@ -198,16 +210,22 @@ class StoreCopier {
           AtStep(wanted.info.step, wanted.info.branch);
       const absl::StatusOr<Step> ours = from_.OpenStep(selector);
       if (absl::IsNotFound(ours.status())) continue;  // Said when copied.
+      if (StaysBehind(ours.status())) {
+        wanted.unread = ours.status();
+        continue;
+      }
       CKPTREE_RETURN_IF_ERROR(ours.status());
       CKPTREE_ASSIGN_OR_RETURN(const Step other, to_->OpenStep(selector));
-      const absl::StatusOr<bool> same = SameContent(*ours, other);
+      const Step* failed = nullptr;
+      const absl::StatusOr<bool> same = SameContent(*ours, other, &failed);
       if (absl::IsCancelled(same.status())) return same.status();
       if (same.ok() && *same) {
         wanted.there = true;
         continue;
       }
-      if (OutOfReach(same.status()).has_value()) {
-        wanted.silent = same.status();
+      if (StaysBehind(same.status()) &&
+          (failed == &*ours || OutOfReach(same.status()).has_value())) {
+        wanted.unread = same.status();
         continue;
       }
       wanted.overwrites = true;
@@ -253,9 +271,18 @@ class StoreCopier {
     if (info.pinned) Problem("the pin of step ", info, why_not);
   }
 
-  void TellUnreachable(const StepInfo& info, const absl::Status& why) {
-    report_.silent_remote = OutOfReach(why).value_or("");
-    Tell(info, CopiedStep::Result::kUnreachable, std::string(why.message()));
+  // Of a step that cannot be read: others can.
+  static bool StaysBehind(const absl::Status& why) {
+    return absl::IsDataLoss(why) || OutOfReach(why).has_value();
+  }
+  absl::Status TellUnread(const StepInfo& info, const absl::Status& why) {
+    if (const auto silent = OutOfReach(why); silent.has_value()) {
+      report_.silent_remote = *silent;
+      Tell(info, CopiedStep::Result::kUnreachable, std::string(why.message()));
+    } else {
+      Tell(info, CopiedStep::Result::kDamaged, std::string(why.message()));
+    }
+    return absl::OkStatus();
   }
 
   // Step 2.
@@ -268,25 +295,15 @@ class StoreCopier {
       if (options_.verify_all) read_back_.push_back(selector);
       return absl::OkStatus();
     }
-    if (!wanted.silent.ok()) {
-      TellUnreachable(info, wanted.silent);
-      return absl::OkStatus();
-    }
+    // What is there in its place stays.
+    if (!wanted.unread.ok()) return TellUnread(info, wanted.unread);
     const absl::StatusOr<Step> step = from_.OpenStep(selector);
     if (absl::IsCancelled(step.status())) return step.status();
-    if (OutOfReach(step.status()).has_value()) {
-      TellUnreachable(info, step.status());
-      return absl::OkStatus();
-    }
     if (absl::IsNotFound(step.status())) {
       Tell(info, CopiedStep::Result::kGone);
       return absl::OkStatus();
     }
-    if (absl::IsDataLoss(step.status())) {
-      Tell(info, CopiedStep::Result::kDamaged,
-           std::string(step.status().message()));
-      return absl::OkStatus();
-    }
+    if (StaysBehind(step.status())) return TellUnread(info, step.status());
     CKPTREE_RETURN_IF_ERROR(step.status());
     CKPTREE_RETURN_IF_ERROR(MakeBranch(info.branch));
     StepCopyOptions copying;
@@ -309,8 +326,7 @@ class StoreCopier {
     }
     CKPTREE_RETURN_IF_ERROR(copied.status());
     if (!copied->saved && !out_of_reach.ok()) {
-      TellUnreachable(info, out_of_reach);
-      return absl::OkStatus();
+      return TellUnread(info, out_of_reach);
     }
     if (!copied->saved) {
       Tell(info,
@@ -358,7 +374,8 @@ class StoreCopier {
     const StepSelector at = AtStep(branch.origin_step, name);
     const absl::StatusOr<Step> a = from_.OpenStep(at);
     const absl::StatusOr<Step> b = to_->OpenStep(at);
-    if (a.ok() && b.ok() && SameContent(*a, *b).value_or(false)) {
+    const Step* failed = nullptr;
+    if (a.ok() && b.ok() && SameContent(*a, *b, &failed).value_or(false)) {
       origin.version = copy->version;
     }
     return origin;

@@ -193,9 +193,14 @@ absl::StatusOr<std::string> StoreSwap::Run() {
   std::error_code error;
   const fs::perms mode = fs::status(store_, error).permissions();
   if (!error) fs::permissions(made(), mode, error);
+  // By this the next repair knows which store is which.
+  const std::string uuid = UuidOf(options_, made());
+  if (uuid.empty()) {
+    return absl::UnavailableError(absl::StrFormat(
+        "%s cannot be read just now, so that nothing was changed", made()));
+  }
   CKPTREE_RETURN_IF_ERROR(kv::SyncDirectory(options_, made()));
-  CKPTREE_RETURN_IF_ERROR(
-      kv::WriteFile(options_, Name(kDoneName), UuidOf(options_, made())));
+  CKPTREE_RETURN_IF_ERROR(kv::WriteFile(options_, Name(kDoneName), uuid));
   CKPTREE_RETURN_IF_ERROR(kv::SyncDirectory(options_, folder_));
   CKPTREE_RETURN_IF_ERROR(kv::SyncDirectory(options_, ParentOf(store_)));
   // Step 2.

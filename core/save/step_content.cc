@@ -87,11 +87,12 @@ absl::Status CheckText(const char* what, std::string_view text) {
 }
 
 // True where the strided elements of `tensor` stay inside size_bytes, the first
-// byte being the lowest address that the strides reach.
+// byte being the lowest address that the strides reach, and inside of what can
+// be addressed where that is not known.
 bool StridesFit(const Tensor& tensor, std::int64_t element_bytes) {
   std::int64_t span = element_bytes;
+  if (std::count(tensor.shape.begin(), tensor.shape.end(), 0) > 0) return true;
   for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
-    if (tensor.shape[i] == 0) return true;
     std::int64_t extent = 0;
     if (__builtin_mul_overflow(tensor.shape[i] - 1, tensor.strides[i],
                                &extent)) {
@@ -102,7 +103,8 @@ bool StridesFit(const Tensor& tensor, std::int64_t element_bytes) {
       return false;
     }
   }
-  return static_cast<std::uint64_t>(span) <= tensor.size_bytes;
+  return tensor.size_bytes == 0 ||
+         static_cast<std::uint64_t>(span) <= tensor.size_bytes;
 }
 
 bool IsDense(const Tensor& tensor, std::int64_t element_bytes) {
@@ -195,9 +197,11 @@ absl::Status ContentBuilder::AddTensor(const Path& path, Tensor tensor,
       return Invalid("%s: %d strides for %d dimensions", name,
                      tensor.strides.size(), tensor.shape.size());
     }
-    if (tensor.size_bytes != 0 && !StridesFit(tensor, element_bytes)) {
-      return Invalid("%s: the strides leave the buffer of %d bytes", name,
-                     tensor.size_bytes);
+    if (!StridesFit(tensor, element_bytes)) {
+      return tensor.size_bytes == 0
+                 ? Invalid("%s: the strides leave what can be addressed", name)
+                 : Invalid("%s: the strides leave the buffer of %d bytes", name,
+                           tensor.size_bytes);
     }
     if (!IsDense(tensor, element_bytes)) access.strides = tensor.strides;
   } else if (tensor.size_bytes != 0 && !tensor.copy &&

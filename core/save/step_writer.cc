@@ -225,6 +225,7 @@ absl::Status StepWriter::LoadTip(const Save& save, bool whole) {
   if (tip_loaded_ && (!whole || tip_.parts.size() == tip_.table.size())) {
     return absl::OkStatus();
   }
+  tip_loaded_ = false;
   tip_ = {};
   tip_branch_ = branch;
   absl::Status status;

@@ -34,8 +34,8 @@ inline std::string_view LossIn(std::string_view note) {
     rest.remove_prefix(digits);
     return true;
   };
-  if (!take(kRecoveredNote) || !take_number() || !take(" of ") ||
-      !take_number() || !take(kLeavesLost) || !take("]")) {
+  if (!take(kRecoveredNote) || rest.starts_with("0 of ") || !take_number() ||
+      !take(" of ") || !take_number() || !take(kLeavesLost) || !take("]")) {
     return "";
   }
   return note.substr(1, note.size() - rest.size() - 2);

@@ -77,7 +77,12 @@ absl::Status JournalKeeper::Begin() {
 }
 
 absl::Status JournalKeeper::BeginLocked() {
-  if (writer_ != nullptr) return absl::OkStatus();
+  if (writer_ != nullptr) {
+    // There may have been no thread to be had.
+    const absl::MutexLock lock(&mutex_);
+    StartThread();
+    return absl::OkStatus();
+  }
   JournalWriter::Start start;
   start.preface = context_.preface;
   start.tip = context_.tip;
@@ -190,7 +195,7 @@ absl::Status JournalKeeper::Secure() {
   {
     const absl::MutexLock lock(&mutex_);
     unsynced_since_ = absl::InfiniteFuture();
-    index_is_second = unsealed_;
+    index_is_second = mend_ || unsealed_;
   }
   // Where a second copy failed, or a crash may have kept it short, the index is
   // the second place.
@@ -292,8 +297,16 @@ absl::Status JournalKeeper::Do(Work* work) {
     if (status.ok()) prepared_after_ = file;
   }
   if (work->sync) {
-    status.Update(writer->SyncSecond());
+    const absl::Status second = writer->SyncSecond();
+    status.Update(second);
     work->sync = false;
+    const absl::MutexLock lock(&mutex_);
+    if (!second.ok()) {
+      // What was acknowledged stands in the first copy alone, until the index
+      // and the rows have it, too.
+      mend_ = true;
+      work->rows = true;
+    }
   }
   absl::Status rows;
   if (work->rows) {

@@ -339,34 +339,35 @@ absl::Status JournalWriter::SyncSecond() {
   const absl::MutexLock syncing(&syncing_);
   std::vector<std::shared_ptr<void>> unsynced;
   bool note = false;
+  absl::Status status;
   {
     const absl::MutexLock lock(&mutex_);
-    CKPTREE_RETURN_IF_ERROR(second_copy_);
-    CKPTREE_RETURN_IF_ERROR(broken_);
-    unsynced.swap(unsynced_);
+    status = second_copy_.ok() ? broken_ : second_copy_;
+    if (status.ok()) unsynced.swap(unsynced_);
     note = std::exchange(note_unsynced_, false);
   }
   // Where something is thrown, too, they are not to count as synced.
-  absl::Cleanup thrown = [this] {
+  absl::Cleanup thrown = [this, note] {
     const absl::MutexLock lock(&mutex_);
     second_copy_ = absl::Status(absl::StatusCode::kResourceExhausted, "");
+    note_unsynced_ = note_unsynced_ || note;
   };
   for (const std::shared_ptr<void>& entry : unsynced) {
     const auto copy = std::static_pointer_cast<Files::SecondCopy>(entry);
     const IOStatus synced = copy->file->Sync(IOOptions(), nullptr);
     if (synced.ok()) continue;
-    const absl::Status status = ToStatus(synced, "syncing " + copy->path);
-    std::move(thrown).Cancel();
+    status = ToStatus(synced, "syncing " + copy->path);
     const absl::MutexLock lock(&mutex_);
     second_copy_ = status;
-    return status;
+    break;
   }
-  std::move(thrown).Cancel();
-  // What both copies have lost is known by it also after a power cut.
+  // What the copies have lost is known by it also after a power cut: most of
+  // all where there is one copy alone.
   if (note) {
     note_->file->Sync(IOOptions(), nullptr).PermitUncheckedError();
   }
-  return absl::OkStatus();
+  std::move(thrown).Cancel();
+  return status;
 }
 
 absl::Status JournalWriter::second_copy() const {

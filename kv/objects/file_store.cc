@@ -490,7 +490,8 @@ class FileStore : public ObjectStore {
       const std::string last = entry->path().filename().string();
       const std::string whole =
           name.empty() ? last : absl::StrCat(name, "/", last);
-      if (last.starts_with(".")) continue;
+      // No object: "lost+found", the notes of a person.
+      if (last.starts_with(".") || !CheckObjectName(whole).ok()) continue;
       std::error_code gone;  // What is deleted in the meantime is not there.
       if (entry->is_directory(gone)) {
         CKPTREE_RETURN_IF_ERROR(

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -44,8 +45,19 @@ struct Exchange {
   std::size_t sent = 0;
 };
 
-std::size_t OnHeader(char* data, std::size_t size, std::size_t count,
-                     void* user) {
+// What `take` returns; for want of memory 0, which ends the transfer: nothing
+// may be thrown through libcurl.
+template <typename Take>
+std::size_t Guarded(const Take& take) noexcept {
+  try {
+    return take();
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
+}
+
+std::size_t TakeHeader(char* data, std::size_t size, std::size_t count,
+                       void* user) {
   HttpAnswer& answer = *static_cast<Exchange*>(user)->answer;
   const std::string_view line(data, size * count);
   if (line.starts_with("HTTP/")) {
@@ -61,8 +73,8 @@ std::size_t OnHeader(char* data, std::size_t size, std::size_t count,
   return line.size();
 }
 
-std::size_t OnBody(char* data, std::size_t size, std::size_t count,
-                   void* user) {
+std::size_t TakeBody(char* data, std::size_t size, std::size_t count,
+                     void* user) {
   const Exchange& exchange = *static_cast<Exchange*>(user);
   HttpAnswer& answer = *exchange.answer;
   const std::string_view piece(data, size * count);
@@ -82,6 +94,16 @@ std::size_t OnBody(char* data, std::size_t size, std::size_t count,
   return piece.size();
 }
 
+std::size_t OnHeader(char* data, std::size_t size, std::size_t count,
+                     void* user) {
+  return Guarded([&] { return TakeHeader(data, size, count, user); });
+}
+
+std::size_t OnBody(char* data, std::size_t size, std::size_t count,
+                   void* user) {
+  return Guarded([&] { return TakeBody(data, size, count, user); });
+}
+
 std::size_t OnSend(char* into, std::size_t size, std::size_t count,
                    void* user) {
   Exchange& exchange = *static_cast<Exchange*>(user);
@@ -99,7 +121,8 @@ int OnSeek(void* user, curl_off_t offset, int origin) {
   return CURL_SEEKFUNC_OK;
 }
 
-void Prepare(Exchange& exchange, const Call& call) {
+// False: there is no memory for all that it says, and it must not go without.
+bool Prepare(Exchange& exchange, const Call& call) {
   const HttpRequest& request = *exchange.request;
   CURL* easy = exchange.easy;
   curl_easy_reset(easy);
@@ -109,7 +132,10 @@ void Prepare(Exchange& exchange, const Call& call) {
   curl_easy_setopt(easy, CURLOPT_URL, request.url.c_str());
   if (request.past_proxies) curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
   for (const std::string& header : request.headers) {
-    exchange.headers = curl_slist_append(exchange.headers, header.c_str());
+    curl_slist* const longer =
+        curl_slist_append(exchange.headers, header.c_str());
+    if (longer == nullptr) return false;
+    exchange.headers = longer;
   }
   if (request.method == "HEAD") {
     curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
@@ -138,6 +164,7 @@ void Prepare(Exchange& exchange, const Call& call) {
   curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS,
                    static_cast<long>(std::clamp<std::int64_t>(
                        absl::ToInt64Milliseconds(left), 1, 1'000'000'000)));
+  return true;
 }
 
 std::string HostOf(const std::string& url) {
@@ -189,8 +216,13 @@ struct Http::Connections {
       }
       exchange.easy = spare.back();
       spare.pop_back();
-      Prepare(exchange, call);
-      curl_multi_add_handle(multi, exchange.easy);
+      if (Prepare(exchange, call)) {
+        curl_multi_add_handle(multi, exchange.easy);
+        continue;
+      }
+      exchange.answer->sent = false;
+      exchange.answer->error = absl::Status(
+          absl::StatusCode::kResourceExhausted, "no memory for a request");
     }
     const std::stop_callback wake(call.cancelled,
                                   [this] { curl_multi_wakeup(multi); });

@@ -8,6 +8,7 @@ namespace ckptree::kv {
 namespace {
 
 constexpr std::uint64_t kMaxValueBytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t kMaxKeyBytes = std::uint64_t{64} << 10;
 constexpr char kPut = 1;
 
 }  // namespace
@@ -23,7 +24,8 @@ std::optional<EntryHead> ParseHead(std::string_view bytes) {
   const auto unshared = reader.Varint();
   const auto value = reader.Varint();
   if (!shared.has_value() || !unshared.has_value() || !value.has_value() ||
-      *unshared == 0 || *value > kMaxValueBytes) {
+      *unshared == 0 || *shared > kMaxKeyBytes ||
+      *unshared > kMaxKeyBytes + kKeySuffixBytes || *value > kMaxValueBytes) {
     return std::nullopt;
   }
   return EntryHead{*shared, *unshared, *value, bytes.size() - reader.left()};

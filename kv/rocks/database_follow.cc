@@ -93,6 +93,15 @@ std::optional<std::pair<dev_t, ino_t>> PlaceOf(const std::string& directory) {
   return std::pair(found.st_dev, found.st_ino);
 }
 
+// `answer`, but where `status` says more: there was no memory to look, or
+// another store is in the place of this one.
+absl::StatusOr<bool> Answered(const absl::Status& status, bool answer) {
+  if (absl::IsResourceExhausted(status) || absl::IsFailedPrecondition(status)) {
+    return status;
+  }
+  return answer;
+}
+
 }  // namespace
 
 absl::StatusOr<std::optional<LockHolder>> Database::Impl::ProbeWriter() const {
@@ -365,18 +374,20 @@ absl::Status Database::Impl::CatchUp(std::uint64_t version) {
   const std::uint64_t newest = newest_version.load();
   OpenReport ignored;
   absl::Status opened = OpenForReading(&ignored);
-  if (absl::IsResourceExhausted(opened)) return opened;
   if (opened.ok()) {
     instance_version = std::max(instance_version.load(), newest);
   }
-  return absl::OkStatus();
+  return opened;
 }
 
 absl::Status Database::SeeFiles() const {
   Impl& impl = *impl_;
   if (impl.mode != Mode::kRead || impl.AllFar()) return absl::OkStatus();
   const std::uint64_t newest = impl.newest_version.load();
-  CKPTREE_RETURN_IF_ERROR(impl.CatchUp(newest));
+  if (const absl::Status behind = impl.CatchUp(newest);
+      absl::IsResourceExhausted(behind)) {
+    return behind;
+  }
   // Held over I/O: see Refresh().
   const absl::MutexLock hold(&impl.refresh_mutex);
   // Of an index that was made here the files are those of the rows.
@@ -401,13 +412,15 @@ absl::Status Database::SeeFiles() const {
 // A writer lets files go to an object store, and takes them back: the row that
 // says so, or the file, may be newer than what is seen here. Once for each
 // commit: damage is met by each block.
-bool Database::Impl::LooksAgain() {
+absl::StatusOr<bool> Database::Impl::LooksAgain() {
   if (mode != Mode::kRead || far_tables == nullptr || AllFar()) return false;
   // Held over I/O: see Refresh().
   const absl::MutexLock hold(&refresh_mutex);
   if (looked_again == newest_ordinal.load() && tail.Unchanged()) return false;
   OpenReport ignored;
-  if (!OpenForReading(&ignored).ok()) return false;
+  if (const absl::Status opened = OpenForReading(&ignored); !opened.ok()) {
+    return Answered(opened, false);
+  }
   const std::uint64_t now = newest_ordinal.load();
   return std::exchange(looked_again, now) != now;
 }
@@ -416,21 +429,23 @@ bool Database::Impl::LooksAgain() {
 // came later may have put others in the place of the rest. Beside that one the
 // reader holds all of them. Once for each change of the folder: where nothing
 // has changed a table is lost.
-bool Database::Impl::LooksForTables(const Instance* met) {
+absl::StatusOr<bool> Database::Impl::LooksForTables(const Instance* met) {
   if (mode != Mode::kRead || AllFar()) return false;
   // Held over I/O: see Refresh().
   const absl::MutexLock hold(&refresh_mutex);
   const absl::StatusOr<std::shared_ptr<Instance>> now = Reading();
-  if (!now.ok()) return false;
+  if (!now.ok()) return Answered(now.status(), false);
   if (now->get() != met) return true;
   struct stat found;
   if (stat(DbDirectory().c_str(), &found) != 0) return false;
   const std::int64_t changed =
       absl::ToUnixNanos(absl::TimeFromTimespec(found.st_mtim));
   if (looked_for_tables == changed) return false;
-  looked_for_tables = changed;
   OpenReport ignored;
-  return OpenForReading(&ignored).ok();
+  const absl::Status opened = OpenForReading(&ignored);
+  CKPTREE_ASSIGN_OR_RETURN(const bool other, Answered(opened, opened.ok()));
+  looked_for_tables = changed;
+  return other;
 }
 
 std::optional<std::string> Database::Impl::BlockInJournal(
@@ -469,6 +484,14 @@ bool Database::Impl::ReadRowsFromJournal(const absl::Status& met) {
                   return absl::OkStatus();
                 });
     if (!read.ok()) return false;
+    if (keeper == nullptr) {
+      // Held over I/O: see Refresh().
+      const absl::MutexLock hold(&refresh_mutex);
+      if (standing.journal.tip.ordinal < newest_ordinal.load() ||
+          !CheckSameStore(standing).ok()) {
+        return false;
+      }
+    }
     const auto over =
         Overlay::Make(std::move(rows), {.records = true, .small = false});
     const absl::MutexLock hold(&instance_mutex);

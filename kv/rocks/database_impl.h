@@ -69,12 +69,13 @@ struct Database::Impl {
   // Of kChunks, in the files here.
   bool IsIn(const Instance& open, std::string_view key) const;
   // database_follow.cc: a block of kChunks could not be read: true where it may
-  // be in another place by now, and is to be looked for again.
-  bool LooksAgain();
+  // be in another place by now, and is to be looked for again. Fails where
+  // there is no memory to look; the next that looks for it does then.
+  absl::StatusOr<bool> LooksAgain();
   // database_follow.cc: a table that `met`, an instance of a reader, had not
   // opened is gone: true where the one that is read from now may have another
-  // in its place.
-  bool LooksForTables(const Instance* met);
+  // in its place. Fails as LooksAgain().
+  absl::StatusOr<bool> LooksForTables(const Instance* met);
   // What rows are read from, of one moment.
   struct RowView {
     std::shared_ptr<Instance> instance;

@@ -89,6 +89,7 @@ absl::StatusOr<StoreDirectory> Database::Impl::LookAtStore() const {
     // follows before that is durable. A mark beside later commits is not one.
     const absl::StatusOr<JournalContent> journal =
         ReadJournal(reader_options, directory, 1, /*beside_writer=*/true);
+    CKPTREE_RETURN_IF_ERROR(CreationAlone(journal.status()));
     if (!journal.ok() || journal->tip.ordinal <= 1) {
       // Not a store yet: whoever would create a missing one may go on.
       if (lock == nullptr) {
@@ -178,12 +179,17 @@ absl::Status Database::Impl::MakeIndexAnew(const Standing& standing) {
   CKPTREE_RETURN_IF_ERROR(SyncDirectory(writer_options, directory));
   const absl::StatusOr<std::uint64_t> there =
       FileSize(writer_options, DbDirectory());
-  const absl::Status exchanged =
-      there.ok() ? ExchangeFiles(writer_options, DbDirectory(), made)
-                 : absl::UnimplementedError("there is none");
-  if (exchanged.ok()) {
+  absl::Status exchanged = absl::UnimplementedError("there is none");
+  if (there.ok()) {
+    // First by the name that the damaged one will have: what is called db.new
+    // beside a db is removed by the next open.
     CKPTREE_RETURN_IF_ERROR(RenameFile(writer_options, made, damaged));
-  } else if (absl::IsUnimplemented(exchanged)) {
+    exchanged = ExchangeFiles(writer_options, DbDirectory(), damaged);
+    if (!exchanged.ok()) {
+      CKPTREE_RETURN_IF_ERROR(RenameFile(writer_options, damaged, made));
+    }
+  }
+  if (absl::IsUnimplemented(exchanged)) {
     // A crash in between leaves db.new alone: the next open goes on.
     if (there.ok()) {
       CKPTREE_RETURN_IF_ERROR(
@@ -191,7 +197,7 @@ absl::Status Database::Impl::MakeIndexAnew(const Standing& standing) {
     }
     CKPTREE_RETURN_IF_ERROR(RenameFile(writer_options, made, DbDirectory()));
   } else {
-    return exchanged;
+    CKPTREE_RETURN_IF_ERROR(exchanged);
   }
   CKPTREE_RETURN_IF_ERROR(SyncDirectory(writer_options, directory));
   return RemoveFile(writer_options,

@@ -99,8 +99,11 @@ absl::StatusOr<Value> Database::Read(schema::Space space,
                                      std::string_view key) const {
   const bool rows =
       space == schema::Space::kRecords || space == schema::Space::kSmall;
-  if (!rows) CKPTREE_RETURN_IF_ERROR(impl_->CatchUp(VersionOfKey(key)));
+  absl::Status behind;
+  if (!rows) behind = impl_->CatchUp(VersionOfKey(key));
   absl::StatusOr<Value> value = ReadOnce(space, key);
+  // It may be in what could not be opened.
+  if (!value.ok() && !behind.ok()) return behind;
   // What is damaged is so at two looks in a row.
   if (rows && absl::IsDataLoss(value.status()) && !IsGone(value.status())) {
     value = ReadOnce(space, key);
@@ -109,16 +112,18 @@ absl::StatusOr<Value> Database::Read(schema::Space space,
     // Of the instance before; another thread may have looked since then.
     const absl::StatusOr<std::shared_ptr<Instance>> now = impl_->Reading();
     value = ReadOnce(space, key);
-    if (IsGone(value.status()) && now.ok() &&
-        impl_->LooksForTables(now->get())) {
-      value = ReadOnce(space, key);
+    if (IsGone(value.status()) && now.ok()) {
+      CKPTREE_ASSIGN_OR_RETURN(const bool other,
+                               impl_->LooksForTables(now->get()));
+      if (other) value = ReadOnce(space, key);
     }
   }
   if (rows && impl_->ReadRowsFromJournal(value.status())) {
     value = ReadOnce(space, key);
   }
-  if (space == schema::Space::kChunks && !value.ok() && impl_->LooksAgain()) {
-    value = ReadOnce(space, key);
+  if (space == schema::Space::kChunks && !value.ok()) {
+    CKPTREE_ASSIGN_OR_RETURN(const bool elsewhere, impl_->LooksAgain());
+    if (elsewhere) value = ReadOnce(space, key);
   }
   if (space == schema::Space::kSmall && absl::IsDataLoss(value.status())) {
     const auto any = [](std::string_view) { return true; };
@@ -272,7 +277,10 @@ absl::StatusOr<Value> Database::View(schema::Space space, std::string_view key,
       impl_->FarOf(space, key) != nullptr) {
     return Read(space, key);
   }
-  CKPTREE_RETURN_IF_ERROR(impl_->CatchUp(VersionOfKey(key)));
+  if (const absl::Status behind = impl_->CatchUp(VersionOfKey(key));
+      absl::IsResourceExhausted(behind)) {
+    return behind;
+  }
   CKPTREE_ASSIGN_OR_RETURN(const std::shared_ptr<Instance> instance,
                            impl_->Reading());
   absl::StatusOr<std::shared_ptr<const MappedFile>> file =
@@ -400,7 +408,8 @@ absl::StatusOr<Iterator> Database::Scan(schema::Space space,
             return CursorOver(same->instance, same->overlay, space, from, to,
                               readahead_bytes);
           }
-          const bool tables = IsGone(met) && impl->LooksForTables(instance);
+          const bool tables =
+              IsGone(met) && impl->LooksForTables(instance).value_or(false);
           if (!rows && !tables) return nullptr;
           const bool other = tables || impl->ReadRowsFromJournal(met);
           const absl::StatusOr<Impl::RowView> now = impl->ReadingRows();

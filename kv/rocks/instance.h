@@ -73,6 +73,8 @@ class Instance {
   // Once: a read of one copy met `why`, and the other one had it.
   void TellOfSecondCopy(const absl::Status& why) const;
   const std::string& directory() const { return directory_; }
+  // No other one of this process has it.
+  std::uint64_t serial() const { return serial_; }
   Role role() const { return role_; }
 
   absl::StatusOr<std::optional<std::string>> Get(schema::Space space,
@@ -92,7 +94,10 @@ class Instance {
   // Instead of closing, where RocksDB was thrown out of.
   void Leave();
 
+  static inline std::atomic<std::uint64_t> newest_serial_ = 0;
+
   const ProcessMark mark_;
+  const std::uint64_t serial_ = ++newest_serial_;
   const Role role_;
   const std::string directory_;
   const Options options_;

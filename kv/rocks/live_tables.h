@@ -34,7 +34,8 @@ class LiveTables {
   using Tables = absl::InlinedVector<const Table*, 4>;
 
   // Those whose range has `key`: one at most but in `small`. Lists the tables
-  // where that was not done since Forget(). Valid until then.
+  // where that was not done since Forget(), or was of another instance. Valid
+  // until then.
   Tables Find(const Instance& instance, schema::Space space,
               std::string_view key);
 
@@ -53,6 +54,7 @@ class LiveTables {
   void List(const Instance& instance);
 
   bool listed_ = false;
+  std::uint64_t listed_of_ = 0;  // The instance, by its serial.
   std::array<OfSpace, schema::kSpaceCount> spaces_;
 };
 

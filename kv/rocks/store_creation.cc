@@ -144,6 +144,12 @@ absl::Status CheckInside(const Options& options, const std::string& directory) {
                       other->folder, other->name));
 }
 
+absl::Status CreationAlone(const absl::Status& journal) {
+  const bool is_part =
+      journal.ok() || absl::IsNotFound(journal) || absl::IsDataLoss(journal);
+  return is_part ? absl::OkStatus() : journal;
+}
+
 absl::Status MayCreate(const Options& options, const std::string& directory) {
   CKPTREE_ASSIGN_OR_RETURN(const StoreDirectory found, LookAt(directory));
   const absl::Status exists = absl::AlreadyExistsError(
@@ -159,6 +165,7 @@ absl::Status MayCreate(const Options& options, const std::string& directory) {
     // the first one belongs to a store that somebody put the file into.
     const absl::StatusOr<JournalContent> journal =
         ReadJournal(options, directory, 1, /*beside_writer=*/true);
+    CKPTREE_RETURN_IF_ERROR(CreationAlone(journal.status()));
     if (journal.ok() && journal->tip.ordinal > 1) return exists;
   }
   for (const std::string& name : found.foreign) {

@@ -26,8 +26,8 @@ class CountingFile : public Base {
 
   IOStatus Sync(const IOOptions& options, IODebugContext* dbg) override {
     IOStatus status = Base::Sync(options, dbg);
-    counts_->Count(path_);
-    return status;
+    if (counts_->Count(path_)) return status;
+    return IOStatus::IOError("a sync that fails, says the test");
   }
 
  private:
@@ -73,9 +73,16 @@ class CountingFs : public rocksdb::FileSystemWrapper {
 
 }  // namespace
 
-void SyncCounts::Count(const std::string& path) {
+void SyncCounts::Fail(const std::string& name) {
   const absl::MutexLock lock(&mu_);
-  ++syncs_[path.substr(path.rfind('/') + 1)];
+  failing_ = name;
+}
+
+bool SyncCounts::Count(const std::string& path) {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  const absl::MutexLock lock(&mu_);
+  ++syncs_[name];
+  return failing_.empty() || !name.starts_with(failing_);
 }
 
 int SyncCounts::Sum(const std::string& name) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// How often each file was synced.
+// How often each file was synced, and which are so in vain.
 
 #ifndef CKPTREE_KV_TESTING_SYNC_COUNTS_H_
 #define CKPTREE_KV_TESTING_SYNC_COUNTS_H_
@@ -24,13 +24,18 @@ class SyncCounts {
   bool WaitFor(const std::string& name, int syncs,
                absl::Duration patience) const;
 
-  void Count(const std::string& path);
+  // From now on the syncs of files whose name begins so fail.
+  void Fail(const std::string& name);
+
+  // False where it is to fail.
+  bool Count(const std::string& path);
 
  private:
   int Sum(const std::string& name) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
 
   mutable absl::Mutex mu_;
   std::map<std::string, int> syncs_ ABSL_GUARDED_BY(mu_);  // By name.
+  std::string failing_ ABSL_GUARDED_BY(mu_);               // Empty: none.
 };
 
 // For Options::file_system: the real one. `counts` must outlive it.

@@ -13,13 +13,15 @@ takes as they are. Times are nanoseconds since 1970 UTC, sizes bytes.
 # Annotations are types here, not text: a named tuple compiles each text, which
 # takes as long as the rest of these classes.
 
+import re
 from math import isfinite
 
 from ckptree.hints import TYPE_CHECKING, Any, NamedTuple
 from ckptree.table import Table
 
-# As a recovery begins the note of a step that it found a part of.
-RECOVERED = "[recovered: "
+# As a recovery begins the note of a step that it found a part of. Whoever saves
+# may begin a note alike.
+RECOVERED = re.compile(r"\[recovered: ([1-9]\d*) of (\d+) leaves lost\]")
 
 if TYPE_CHECKING:
     from ckptree import _engine
@@ -64,7 +66,7 @@ class StepInfo(NamedTuple):
         True
         """
         unfit = self.nonfinite_leaves + self.unknown_leaves
-        if unfit or self.note.startswith(RECOVERED):
+        if unfit or RECOVERED.match(self.note):
             return False
         return all(map(isfinite, self.metrics.values()))
 

@@ -159,6 +159,46 @@ def test_a_raw_state_that_is_changed(flax_modules, tmp_path, by_orbax):
     same_params(found, old)
 
 
+@pytest.mark.parametrize("by_orbax", [True, False])
+def test_numbers_in_a_target_of_placeholders(flax_modules, tmp_path, by_orbax):
+    checkpoints, _ = flax_modules
+    saved = {
+        "lr": 2.5,
+        "large": 2**40,
+        "flag": True,
+        "list": np.arange(2),
+        "double": np.float64(2.5),
+        "w": jnp.ones(2),
+    }
+    target = {
+        "lr": 0,
+        "large": jnp.zeros((), int),
+        "flag": 0,
+        "list": 0,
+        "double": np.float64(0),
+        "w": jnp.zeros(2),
+    }
+    # By Orbax a number is what the target has, and these are not to be had.
+    others = ("large", "flag", "list") if by_orbax else ()
+    for name in others:
+        del saved[name], target[name]
+    before = flax.config.flax_use_orbax_checkpointing
+    flax.config.update("flax_use_orbax_checkpointing", by_orbax)
+    try:
+        checkpoints.save_checkpoint(str(tmp_path), saved, step=1)
+        found = checkpoints.restore_checkpoint(str(tmp_path), target)
+    finally:
+        flax.config.update("flax_use_orbax_checkpointing", before)
+    assert type(found["lr"]) is (int if by_orbax else float)
+    assert found["lr"] == (2 if by_orbax else 2.5)
+    assert type(found["double"]) is np.float64 and found["double"] == 2.5
+    for name in set(found) - {"lr", "double", "list", "w"}:
+        assert type(found[name]) is type(saved[name])
+        assert found[name] == saved[name]
+    if not by_orbax:
+        assert found["list"].tolist() == [0, 1]
+
+
 def test_in_the_background(ocp, flax_modules, tmp_path):
     checkpoints, orbax_utils = flax_modules
     saved = bundle()

@@ -401,6 +401,29 @@ def test_save_returns_before_the_background_ends(ocp, background, tmp_path):
     assert found.state["w"].tolist() == [0, 0, 0, 0]
 
 
+def test_a_tensor_changes_before_the_background_ends(background, tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from ckptree import orbax as ocp
+
+    handler, args = background.handler(ocp)
+    tensor = torch.zeros(4)
+    with ocp.CheckpointManager(
+        tmp_path / "x",
+        item_handlers={"mine": handler, "state": ocp.PyTreeCheckpointHandler()},
+    ) as manager:
+        state = ocp.args.PyTreeSave({"w": tensor, "ends": tensor[::3]})
+        manager.save(7, args=ocp.args.Composite(mine=args("a"), state=state))
+        tensor += 1
+        background.may_end.set()
+        manager.wait_until_finished()
+        found = manager.restore(
+            7,
+            args=ocp.args.Composite(state=ocp.args.PyTreeRestore()),
+        ).state
+    assert found["w"].tolist() == [0, 0, 0, 0]
+    assert found["ends"].tolist() == [0, 0]
+
+
 def test_a_background_that_fails(ocp, background, managed):
     handler, args = background.handler(ocp)
     background.fails = ZeroDivisionError("of the handler")

@@ -277,6 +277,17 @@ TEST_F(BadInputTest, StridesOutsideTheBuffer) {
   }
   EXPECT_THAT(strided({4}), StatusIs(kInvalid, AllOf(HasSubstr("a/w"),
                                                      HasSubstr("1 strides"))));
+  // Also where nobody says how long the buffer is.
+  for (const std::vector<std::int64_t>& strides :
+       std::vector<std::vector<std::int64_t>>{
+           {kMax, 4}, {kMin, 4}, {kMax / 9, kMax / 9}}) {
+    Tensor endless = Floats({10, 10});
+    endless.size_bytes = 0;
+    endless.strides = strides;
+    EXPECT_THAT(MistakeOf(endless),
+                StatusIs(kInvalid, AllOf(HasSubstr("a/w"), HasSubstr("strides"),
+                                         HasSubstr("addressed"))));
+  }
   Tensor tensor = Floats({2, 2});
   tensor.strides = {8, 4};
   tensor.copy = [](std::uint64_t, std::span<std::byte>) {

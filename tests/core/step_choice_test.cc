@@ -32,6 +32,8 @@ TEST_F(StepChoiceTest, ANoteOfTheUserIsNoWordOfARecovery) {
   EXPECT_EQ(store_->Resolve(LatestHealthy())->step, 2);
   SaveNoted(3, "[recovered: 1 of 12 leaves lost] resumed");
   EXPECT_EQ(store_->Resolve(LatestHealthy())->step, 2);
+  SaveNoted(4, "[recovered: 0 of 12 leaves lost] resumed");
+  EXPECT_EQ(store_->Resolve(LatestHealthy())->step, 4);
 }
 
 // Whatever chooses the step: else a deletion could take another save.

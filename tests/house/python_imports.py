@@ -36,7 +36,8 @@ ROOMS = {
         r"changes|decisions|html|plots|policies|policy_argument|policy_step|"
         r"records|report|selector|table",
         "ground arrays"),
-    "restoring": (r"restoring(\..*)?", "ground arrays adapters rules"),
+    "restoring": (
+        r"restoring(\..*)?", "ground arrays adapters records rules"),
     "reading": (
         r"history|leaf|leaves|step|view",
         "ground arrays adapters records restoring"),

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "kv/database.h"
 #include "schema/spaces.h"
+#include "tests/fault/late_fs.h"
 #include "tests/kv/fixture.h"
 #include "tests/testutil/status_matchers.h"
 
@@ -105,6 +106,35 @@ TEST_F(ExchangedStoreTest, AnOlderCopyIsNoNews) {
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr(Store()), HasSubstr("older copy"))));
   EXPECT_TRUE(Has(*reader, "c"));
+}
+
+// Nor has it what damage hides: its journal is one of before.
+TEST_F(ExchangedStoreTest, AnOlderCopyMendsNoDamage) {
+  const auto disk = std::make_shared<ckptree::testing::LateFs>();
+  options_.file_system = disk;
+  ASSERT_NO_FATAL_FAILURE(Make("one", kTestUuid, "ab"));
+  Copy("one", "copy");
+  {
+    ASSERT_OK_AND_ASSIGN(
+        const auto database,
+        Database::Open(Path("one"), options_, Mode::kReadWrite, NoCheck));
+    // Each in a block of its own, which no open reads.
+    for (const char* letter : {"c", "d", "e"}) {
+      ASSERT_OK(Put(*database, letter, std::string(50'000, 'x')).status);
+    }
+    ASSERT_OK(database->WriteRows());  // And the index to its files.
+    ASSERT_OK(database->Close());
+  }
+  Point("one");
+  const auto reader = Read();
+  Point("copy");
+  disk->FlipSome("/db/", 100, 1);
+  const auto row = reader->Get(Space::kRecords, RecordKey("d"));
+  disk->FlipSome("", 0, 0);
+  EXPECT_THAT(row, StatusIs(absl::StatusCode::kDataLoss));
+  ASSERT_GT(disk->hidden(), 0U);
+  Point("one");
+  EXPECT_TRUE(Has(*reader, "d"));
 }
 
 TEST_F(ExchangedStoreTest, ACopyThatWentAnotherWayIsAnotherOne) {

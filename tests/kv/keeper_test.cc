@@ -200,6 +200,37 @@ TEST_F(KeeperTest, ACommitAfterAPauseIsSyncedInItsTime) {
   }
 }
 
+// What was acknowledged would stand in the first copy alone until the next
+// commit, however late that comes.
+TEST_F(KeeperTest, ASecondCopyThatIsNotSyncedIsMadeGoodAtOnce) {
+  context_.options.file_system = MakeSyncCountingDisk(&counts_);
+  context_.options.journal_sync_ms = 10;
+  Start();
+  keeper_->Ready();
+  const int made = counts_.Of("tip");
+  ASSERT_NO_FATAL_FAILURE(Append());
+  ASSERT_TRUE(counts_.WaitFor("tip", made + 1, kPatience));
+  const int syncs = counts_.Of("b-");
+  const int notes = counts_.Of("tip");
+  const std::vector<std::string> before = RowsFiles();
+  counts_.Fail("b-");
+  ASSERT_NO_FATAL_FAILURE(Append());
+  ASSERT_TRUE(counts_.WaitFor("b-", syncs + 1, kPatience));
+  ASSERT_TRUE(counts_.WaitFor("tip", notes + 1, kPatience));
+  {
+    const absl::MutexLock lock(&mu_);
+    const auto flushed = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      return flushes_ > 0;
+    };
+    ASSERT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&flushed), kPatience));
+  }
+  counts_.Fail("");
+  ASSERT_OK(keeper_->Close(/*flushed=*/false));
+  EXPECT_NE(RowsFiles(), before);
+  EXPECT_EQ(RowsThere(), 2U);
+  keeper_ = nullptr;
+}
+
 TEST_F(KeeperTest, ManyCommitsAreSyncedTogether) {
   context_.options.file_system = MakeSyncCountingDisk(&counts_);
   context_.options.journal_sync_ms = absl::ToInt64Milliseconds(kPatience);

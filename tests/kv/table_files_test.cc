@@ -34,6 +34,17 @@
 namespace ckptree::kv {
 namespace {
 
+// Numbers of a damaged block, whose sums would be small again.
+TEST(BlockEntryTest, KeysThatAreLongerThanAnyAreNone) {
+  const std::string huge = "\xf0\xff\xff\xff\xff\xff\xff\xff\xff\x01";
+  const std::string one(1, '\1');
+  const std::string zero(1, '\0');
+  EXPECT_TRUE(ParseHead(zero + one + zero).has_value());
+  EXPECT_FALSE(ParseHead(zero + huge + zero).has_value());
+  EXPECT_FALSE(ParseHead(huge + one + zero).has_value());
+  EXPECT_FALSE(ParseHead(zero + one + huge).has_value());
+}
+
 using ::ckptree::testing::FlipByte;
 using ::ckptree::testing::IsOkAndHolds;
 using ::ckptree::testing::StatusIs;

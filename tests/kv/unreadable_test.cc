@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kv/database.h"
+#include "kv/store_creation.h"
 #include "tests/fault/late_fs.h"
 #include "tests/kv/recovery_fixture.h"
 #include "tests/testutil/status_matchers.h"
@@ -70,6 +71,26 @@ TEST_P(UnreadableTest, AFirstCopyIsWaitedFor) {
                                                   HasSubstr("repair"))));
     EXPECT_EQ(fs::last_write_time(Store() + "/" + file), before);
     Heal();
+    ExpectReadsAndWrites();
+    ++tried;
+  });
+  EXPECT_GE(tried, 4);
+}
+
+// Nor is a store taken for a creation that did not end, which another one would
+// remove.
+TEST_P(UnreadableTest, AStoreBesideTheMarkOfACreationIsLeftAlone) {
+  int tried = 0;
+  ForEachFile([&](const std::string& file) {
+    if (!file.starts_with("journal/a-")) return;
+    std::ofstream(Store() + "/CREATING") << "not finished\n";
+    Fail(file);
+    EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kUnknown, HasSubstr(file)));
+    EXPECT_THAT(LockForCreation(options_, Store()).status(),
+                StatusIs(absl::StatusCode::kUnknown, HasSubstr(file)));
+    Heal();
+    EXPECT_THAT(LockForCreation(options_, Store()).status(),
+                StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(Store())));
     ExpectReadsAndWrites();
     ++tried;
   });

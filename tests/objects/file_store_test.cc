@@ -134,6 +134,22 @@ TEST_F(FileStoreTest, LinksThatLeadBackAreNotFollowed) {
   EXPECT_EQ(page->objects.front().name, "run/a");
 }
 
+// A disk has more at its root than objects, and so has a folder of people.
+TEST_F(FileStoreTest, NamesThatNoObjectHasArePassedOver) {
+  for (const char* name : {"notes (1).txt", "a~", "x+y"}) {
+    std::ofstream(fs::path(folder()) / name) << "text";
+    std::ofstream(fs::path(folder()) / "run" / name) << "text";
+  }
+  fs::create_directory(fs::path(folder()) / "lost+found");
+  std::ofstream(fs::path(folder()) / "lost+found" / "1234") << "text";
+  for (const char* prefix : {"", "run/"}) {
+    const auto page = store_->List(prefix, "", Soon());
+    ASSERT_OK(page);
+    ASSERT_EQ(page->objects.size(), 1u) << prefix;
+    EXPECT_EQ(page->objects.front().name, "run/a");
+  }
+}
+
 TEST_F(FileStoreTest, WhatIsAwayIsNotMadeNorTakenForEmpty) {
   const std::string away = folder() + ".away";
   fs::rename(folder(), away);

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "ckptree/copy.h"
+#include "ckptree/recover.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/ranks/fixture.h"
@@ -53,11 +55,13 @@ class RanksEmptyBoxTest : public RanksTest {
            &values);
     return std::move(builder).Commit().WaitCommitted(kLong);
   }
-  // That "a" of `step` has the elements 0 to `count`, by another open.
-  void ExpectArray(std::int64_t step, const Shape& shape,
-                   std::int32_t count) const {
-    SCOPED_TRACE(step);
-    absl::StatusOr<Store> store = Store::Open(path(), ToRead(QuietOptions()));
+  // That "a" of `step` has the elements 0 to `count`, by another open; of the
+  // store, or another one.
+  void ExpectArray(std::int64_t step, const Shape& shape, std::int32_t count,
+                   const std::string& of = "") const {
+    SCOPED_TRACE(of + " " + std::to_string(step));
+    absl::StatusOr<Store> store =
+        Store::Open(of.empty() ? path() : of, ToRead(QuietOptions()));
     ASSERT_OK(store);
     absl::StatusOr<Step> read = store->OpenStep(step);
     ASSERT_OK(read);
@@ -89,9 +93,30 @@ TEST_F(RanksEmptyBoxTest, OneRankHasAllOfIt) {
         SaveBoxes(group, 5, {2, 3},
                   {{{0, 0}, {1, 3}}, {{1, 0}, {1, 3}}, {{2, 0}, {0, 3}}}));
   });
-  for (const std::int64_t step : {1, 2, 3}) ExpectArray(step, {1}, 1);
-  ExpectArray(4, {8}, 8);
-  ExpectArray(5, {2, 3}, 6);
+  // So small that it stands in its record, and not.
+  InGroup(2, [&](RankGroup& group) {
+    ASSERT_OK(SaveBoxes(group, 6, {500}, {{{0}, {0}}, {{0}, {500}}}));
+    ASSERT_OK(SaveBoxes(group, 7, {500}, {{{0}, {500}}, {{500}, {0}}}));
+  });
+  const std::string copy = path() + "-copy";
+  const std::string recovered = path() + "-recovered";
+  {
+    const Store from = Store::Open(path(), ToRead(QuietOptions())).value();
+    EXPECT_EQ(from.OpenStep(1)->Detail("a")->boxes.size(), 3U);
+    Store to = Store::Open(copy, QuietOptions()).value();
+    const auto copied = Copy(from, &to);
+    ASSERT_OK(copied);
+    for (const CopiedStep& step : copied->steps) {
+      EXPECT_EQ(step.result, CopiedStep::Result::kCopied) << step.why;
+    }
+  }
+  ASSERT_OK(Recover(path(), recovered));
+  for (const std::string& of : {std::string(), copy, recovered}) {
+    for (const std::int64_t step : {1, 2, 3}) ExpectArray(step, {1}, 1, of);
+    ExpectArray(4, {8}, 8, of);
+    ExpectArray(5, {2, 3}, 6, of);
+    for (const std::int64_t step : {6, 7}) ExpectArray(step, {500}, 500, of);
+  }
 }
 
 TEST_F(RanksEmptyBoxTest, NobodyHasAnElement) {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -132,6 +133,61 @@ TEST(RanksMailboxTest, WhatIsKeptComesLater) {
   for (const std::int64_t got : StepsOf(*rest)) read.push_back(got);
   EXPECT_EQ(read, expected);
   EXPECT_GT(kept, 30);
+}
+
+// Has what it was given, and throws at some of it: before, or behind.
+class ThrowingSink : public MailSink {
+ public:
+  explicit ThrowingSink(std::vector<std::string>* there) : there_(there) {}
+
+  absl::Status Append(const std::string& record, bool* /*unsure*/) override {
+    ++calls_;
+    if (calls_ % 5 == 1) throw std::bad_alloc();
+    there_->push_back(record);
+    if (calls_ % 5 == 3) throw std::bad_alloc();
+    if (calls_ % 7 != 0) return absl::OkStatus();
+    there_->pop_back();
+    return absl::UnavailableError("full");
+  }
+  absl::StatusOr<bool> Settle(const std::string& record) override {
+    return !there_->empty() && there_->back() == record;
+  }
+  void Forget(std::uint64_t /*records*/) override {}
+
+ private:
+  std::vector<std::string>* const there_;
+  int calls_ = 0;
+};
+
+// What is kept is written once, whatever was thrown at it.
+TEST(RanksMailboxTest, WhatIsThrownLosesNothing) {
+  std::vector<std::string> there;
+  MailWriter writer(std::make_unique<ThrowingSink>(&there), absl::Hours(1));
+  std::vector<std::int64_t> expected;
+  int thrown = 0;
+  for (std::int64_t step = 1; step <= 200; ++step) {
+    expected.push_back(step);
+    try {
+      writer.PostOrKeep(Mail(step)).IgnoreError();
+    } catch (const std::bad_alloc&) {
+      ++thrown;
+    }
+  }
+  EXPECT_GT(thrown, 50);
+  for (int i = 0; i < 20; ++i) {
+    try {
+      if (writer.Post(Mail(1000)).ok()) break;
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  std::string bytes;
+  for (const std::string& record : there) bytes += record;
+  std::size_t end = 0;
+  std::vector<std::int64_t> read = StepsOf(ParseMail(bytes, &end));
+  EXPECT_EQ(end, bytes.size());
+  std::erase(read, 1000);
+  EXPECT_EQ(read, expected);
+  EXPECT_EQ(writer.written(), there.size());
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstdlib>
 #include <functional>
+#include <memory>
+#include <new>
 #include <span>
 #include <stdexcept>
 #include <stop_token>
@@ -22,6 +24,7 @@
 #include "core/remote/attended_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kv/conditional_put.h"
 #include "kv/monotonic.h"
 #include "kv/object_store.h"
 #include "tests/core/fixture.h"
@@ -273,6 +276,30 @@ TEST_F(AttendedTest, WhoWaitsIsToldWhy) {
   StoreOptions other = RemoteOptions(Address());
   Store taken = Store::Open(Disk("b"), other).value();
   ExpectStep(taken, 1, 100);
+}
+
+// As where there is no memory for the bytes of an object.
+TEST_F(AttendedTest, ARequestThatThrowsIsWaitedForNoMore) {
+  const auto trouble = std::make_shared<internal::RemoteTrouble>(
+      "s3://bucket/run", [](LogSeverity, std::string_view, std::string_view) {},
+      absl::ZeroDuration());
+  const auto store =
+      internal::OpenAttended(Address(), trouble, kv::Call::Within(kLong))
+          .value();
+  ASSERT_TRUE(store->Head("a", kv::Call::Within(kLong)).ok());
+  int thrown = 0;
+  count_.SetCallHook(
+      [&thrown](const std::string&, const kv::Call&) -> absl::Status {
+        ++thrown;
+        throw std::bad_alloc();
+      });
+  EXPECT_THROW((void)store->Head("a", kv::Call::Within(kLong)), std::bad_alloc);
+  EXPECT_THROW((void)store->PutIfAbsent("b", "bytes", kv::NewWriteId(),
+                                        kv::Call::Within(kLong)),
+               std::bad_alloc);
+  EXPECT_EQ(thrown, 2);
+  EXPECT_TRUE(trouble->now().ok());
+  EXPECT_EQ(trouble->silent(), absl::ZeroDuration());
 }
 
 TEST(RemoteTroubleTest, IsLoggedOnceAndWhenItIsOver) {

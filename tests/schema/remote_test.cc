@@ -88,6 +88,8 @@ TEST(RemoteRecordTest, WhatCannotBeIsRefused) {
       {"not 16 bytes", [](auto& c) { c.write_id.clear(); }},
       {"not 16 bytes", [](auto& c) { c.local += "x"; }},
       {"ordinal 0", [](auto& c) { c.ordinal = 0; }},
+      {"more bytes than can be",
+       [](auto& c) { c.segments[0].bytes = ~std::uint64_t{0}; }},
       {"in era 12", [](auto& c) { c.era = 12; }},
       {"in era 0", [](auto& c) { c.era = 0; }},
       {"in era 3", [](auto& c) { c.shape = Shape::kOpen; }},

@@ -351,6 +351,12 @@ def made(value: Any, expected: Expected, *, lossy: bool) -> Any:
     return put(casting.array(value, dtype, lossy=lossy), expected.place)
 
 
+def held(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """What JAX makes of that element type."""
+    made: np.dtype[Any] = np.dtype(jax.dtypes.canonicalize_dtype(dtype))
+    return made
+
+
 def put(array: np.ndarray[Any, Any], sharding: Any) -> Any:
     """An array of the host on its devices; None: the default one."""
     if sharding is not None and not sharding.is_fully_addressable:

@@ -348,10 +348,15 @@ def _restored(item: StoredItem, target: Any, transforms: Any) -> Any:
             target, restore_args_from_target(target), transforms
         )
         return PyTreeCheckpointHandler().unpack(item, args)
+    numbers = frozenset(
+        keys_of(info.name)
+        for info in ([] if by_orbax else item.infos())
+        if info.kind in ("bool", "int", "float", "complex")
+    )
     return restore(
         item,
         target,
-        args_of(target, by_orbax=by_orbax),
+        args_of(target, by_orbax=by_orbax, numbers=numbers),
         Strictness(extra=True),
     )
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 
@@ -17,7 +18,7 @@ def to_plain(sharding: Any) -> dict[str, Any] | None:
             isinstance(n, (str, tuple, type(None))) for n in sharding.spec
         ):
             return None
-        return {
+        plain = {
             "axes": [[str(name), size] for name, size in mesh.shape.items()],
             "devices": [device.id for device in mesh.devices.flat],
             "spec": [
@@ -25,6 +26,10 @@ def to_plain(sharding: Any) -> dict[str, Any] | None:
                 for part in sharding.spec
             ],
         }
+        types = [kind.name for kind in mesh.axis_types]
+        if any(name != "Auto" for name in types):
+            plain["types"] = types
+        return plain
     if isinstance(sharding, jax.sharding.SingleDeviceSharding):
         (device,) = sharding.device_set
         # The default one: nothing has to be said.
@@ -32,6 +37,16 @@ def to_plain(sharding: Any) -> dict[str, Any] | None:
             None if device == jax.local_devices()[0] else {"device": device.id}
         )
     return None
+
+
+def axis_types(plain: dict[str, Any]) -> tuple[Any, ...] | None:
+    """Of a mesh with others than Auto: JAX's own, where it is imported."""
+    names = plain.get("types")
+    if names is None:
+        return None
+    jax = sys.modules.get("jax")
+    kinds = None if jax is None else jax.sharding.AxisType
+    return tuple(getattr(kinds, name, name) for name in names)
 
 
 def from_plain(plain: dict[str, Any] | None) -> Any:
@@ -58,7 +73,9 @@ def from_plain(plain: dict[str, Any] | None) -> Any:
     names = [name for name, _ in plain["axes"]]
     sizes = [size for _, size in plain["axes"]]
     devices = np.array([there[number] for number in wanted], dtype=object)
-    mesh = jax.sharding.Mesh(devices.reshape(sizes), names)
+    mesh = jax.sharding.Mesh(
+        devices.reshape(sizes), names, axis_types=axis_types(plain)
+    )
     spec = [
         tuple(part) if isinstance(part, list) else part
         for part in plain["spec"]

@@ -195,7 +195,8 @@ class _Leaves:
 
     def asked(self, name: str, args: RestoreArgs) -> Wanted:
         """What RestoreArgs ask for."""
-        return _wanted.of_args(args, self.as_saved(name))
+        kind = values.kind_of(self.leaves[name])
+        return _wanted.of_args(args, self.as_saved(name), kind)
 
 
 class _Plain:

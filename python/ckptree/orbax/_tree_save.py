@@ -108,10 +108,13 @@ def copied(items: Mapping[str, Item]) -> dict[str, Item]:
 def with_own_arrays(state: Any) -> Any:
     """A state that does not change with the arrays it is made of."""
     jax = sys.modules.get("jax")
+    torch = sys.modules.get("torch")
 
     def on_leaf(name: str, leaf: Any) -> Any:
         if isinstance(leaf, np.ndarray):
             return leaf.copy()
+        if torch is not None and isinstance(leaf, torch.Tensor):
+            return leaf.detach().clone()
         if jax is not None and isinstance(leaf, jax.Array):
             return leaf.copy()  # The other one may be donated.
         return leaf

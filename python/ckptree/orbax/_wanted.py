@@ -77,8 +77,8 @@ class Wanted(NamedTuple):
             )
             return None if fits else ("kind", self.kind)
         if kind in ("bool", "int", "float", "complex"):
-            # A number is an array of no dimensions.
-            if self.shape in (None, ()) or self.fit:
+            # A number is an array of no dimensions: no axis can be fitted.
+            if self.shape in (None, ()):
                 return None
             return "kind", str(self)
         if kind != "array" or (self.prng and not is_key):
@@ -112,16 +112,23 @@ def placed(want: Wanted, fallback: Any) -> Wanted:
         return want._replace(sharding=fallback)
 
 
-def of_args(args: RestoreArgs, saved: Wanted) -> Wanted:
-    """What RestoreArgs ask for. `saved`: the leaf as it was."""
+def of_args(args: RestoreArgs, saved: Wanted, kind_saved: str = "") -> Wanted:
+    """What RestoreArgs ask for. `saved`: the leaf as it was, of `kind_saved`
+    where that is known."""
     dtype = "" if args.dtype is None else np.dtype(args.dtype).name
-    if isinstance(args, ArrayRestoreArgs):
+    jax = sys.modules.get("jax")
+    # One of another type asks for what RestoreArgs would.
+    if isinstance(args, ArrayRestoreArgs) and args.restore_type in (
+        None,
+        getattr(jax, "Array", None),
+    ):
         sharding = args.sharding
         if sharding is None and args.mesh is not None:
-            import jax
+            from jax.sharding import NamedSharding, PartitionSpec
 
-            spec = args.mesh_axes or jax.sharding.PartitionSpec()
-            sharding = jax.sharding.NamedSharding(args.mesh, spec)
+            sharding = NamedSharding(
+                args.mesh, args.mesh_axes or PartitionSpec()
+            )
         if sharding is not None:
             sharding = _of_jax(sharding)
         else:
@@ -138,7 +145,8 @@ def of_args(args: RestoreArgs, saved: Wanted) -> Wanted:
         )
     kind = args.restore_type
     if kind is None:
-        if not dtype:
+        # Of a whole tree, in which texts stay texts.
+        if not dtype or kind_saved in ("str", "bytes"):
             return saved
         of = "jax" if saved.kind == "jax" else "same"
         return Wanted(of, dtype, None, saved.sharding, convert=True)
@@ -149,7 +157,6 @@ def of_args(args: RestoreArgs, saved: Wanted) -> Wanted:
     if isinstance(kind, type) and issubclass(kind, (np.number, np.bool_)):
         scalar = np.dtype(kind).name
         return Wanted("scalar", scalar, (), convert=True, through=dtype)
-    jax = sys.modules.get("jax")
     if jax is not None and kind is jax.Array:
         return Wanted("jax", dtype, None, saved.sharding, convert=True)
     raise ValueError(
@@ -311,11 +318,28 @@ def convert(name: str, value: Any, want: Wanted) -> Any:
     if want.kind == "jax":
         from ckptree.adapters import jax
 
+        if not want.dtype and type(value) in (int, float, complex):
+            _check_held(name, value, jax.held(array.dtype))
         return jax.put(array, want.sharding)
     if want.kind == "same" and type(value) in (bool, int, float):
         return array.item()
     is_scalar = want.kind == "same" and isinstance(value, np.generic)
     return array[()] if is_scalar or want.kind == "scalar" else array
+
+
+def _check_held(name: str, value: Any, dtype: np.dtype[Any]) -> None:
+    """ValueError where an array of JAX of the type that it has for a number of
+    Python would have another integer, or Inf."""
+    with np.errstate(over="ignore"):
+        made = np.asarray(value).astype(dtype)
+    if np.isfinite(made) == np.isfinite(value) and (
+        type(value) is not int or int(made) == value
+    ):
+        return
+    raise ValueError(
+        f"{name}: {value!r} would be {made} as {dtype}: set jax_enable_x64, "
+        "or restore it as a number, by RestoreArgs()"
+    )
 
 
 def _cast(name: str, value: Any, dtype: str) -> Any:

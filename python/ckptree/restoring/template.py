@@ -8,7 +8,6 @@ list fits no tuple.
 
 from __future__ import annotations
 
-import re
 import warnings
 from typing import TYPE_CHECKING, Any, Iterable, Mapping
 
@@ -32,6 +31,7 @@ from ckptree.errors import (
 )
 from ckptree.garbage import without_collection
 from ckptree.progress import showing
+from ckptree.records import RECOVERED
 from ckptree.restoring.engine import Restoring
 from ckptree.restoring.inventory import shown_node
 from ckptree.restoring.places import Places
@@ -96,7 +96,7 @@ def warn_of_loss(step: _engine.Step) -> None:
     """Says that a recovery of a damaged store found only a part of the step:
     without a template nothing else would."""
     info = step.info()
-    found = _RECOVERED.match(info["note"])
+    found = RECOVERED.match(info["note"])
     if found is not None:
         warnings.warn(
             f"step {info['step']} lost {found[1]} of its {found[2]} leaves "
@@ -121,8 +121,6 @@ def chosen_names(step: _engine.Step, partial: str | list[str]) -> set[str]:
 
 # Of what `rename` is given with.
 _BEHIND_RENAME = "the globs of partial are names of the step, behind rename"
-# As a recovery writes it before the note of a step.
-_RECOVERED = re.compile(r"\[recovered: (\d+) of (\d+) leaves lost\]")
 
 
 def describe(value: Any) -> Expected:

@@ -25,6 +25,8 @@ class ShardingMetadata:
     @staticmethod
     def of(plain: dict[str, Any] | None) -> ShardingMetadata:
         """Of what is kept with a step; None: the default device."""
+        from ckptree.orbax._sharding import axis_types
+
         if plain is None:
             return SingleDeviceShardingMetadata()
         if "spec" not in plain:
@@ -36,7 +38,7 @@ class ShardingMetadata:
         )
         return NamedShardingMetadata(
             np.array(sizes), [name for name, _ in plain["axes"]], spec,
-            devices=tuple(plain["devices"]),
+            axis_types=axis_types(plain), devices=tuple(plain["devices"]),
         )
 
 
@@ -57,23 +59,24 @@ class NamedShardingMetadata(ShardingMetadata):
     shape: np.ndarray[Any, Any]
     axis_names: list[str]
     partition_spec: tuple[Any, ...]
-    axis_types: Any = None
+    axis_types: Any = None  # Of JAX, or their names; None: all are Auto.
     device_mesh: Any = None
     devices: tuple[int, ...] = ()  # Their numbers.
 
     def __post_init__(self) -> None:
         sizes = [int(size) for size in self.shape]
-        super().__init__(
-            {
-                "axes": [list(axis) for axis in zip(self.axis_names, sizes)],
-                "devices": list(self.devices)
-                or list(range(int(np.prod(sizes)))),
-                "spec": [
-                    list(part) if isinstance(part, tuple) else part
-                    for part in self.partition_spec
-                ],
-            }
-        )
+        plain: dict[str, Any] = {
+            "axes": [list(axis) for axis in zip(self.axis_names, sizes)],
+            "devices": list(self.devices) or list(range(int(np.prod(sizes)))),
+            "spec": [
+                list(part) if isinstance(part, tuple) else part
+                for part in self.partition_spec
+            ],
+        }
+        types = [getattr(t, "name", t) for t in self.axis_types or ()]
+        if any(name != "Auto" for name in types):
+            plain["types"] = types
+        super().__init__(plain)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NamedShardingMetadata):
