@@ -23,13 +23,17 @@ namespace {
 
 // Where a shell closed one of the first three, a file would be opened under its
 // number, and written to as if it were the output. The engine holds them, too,
-// but so that output is lost without a word; here it is an error.
+// but so that output is lost without a word; here it is an error, also by the
+// name /dev/stdout.
 void HoldStandardDescriptors() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(descriptor, F_GETFD) >= 0) continue;
     // The lowest number that is free is this one.
-    static_cast<void>(
-        ::open("/dev/null", descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY));
+    if (descriptor == STDERR_FILENO) {
+      static_cast<void>(::open("/dev/null", O_WRONLY));
+    } else {
+      static_cast<void>(::open("/", O_PATH));
+    }
   }
 }
 

@@ -110,6 +110,12 @@ class HeldLeaves {
     }
     held->cut_begin = cuts_.size();
     cuts_.push_back(static_cast<std::int64_t>(record.boxes.size()));
+    // What is no array is cut at a length that its store has.
+    if (record.boxes.empty() && record.chunks.size() > 1) {
+      for (const schema::ChunkRef& ref : record.chunks) {
+        cuts_.push_back(static_cast<std::int64_t>(ref.length));
+      }
+    }
     for (const schema::Box& box : record.boxes) {
       for (const auto* dims : {&box.start, &box.shape, &box.chunk_shape}) {
         cuts_.insert(cuts_.end(), dims->begin(), dims->end());

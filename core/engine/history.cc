@@ -114,25 +114,28 @@ absl::Status NoLeaf(const Step* last, const Path& path) {
       absl::StrFormat("none of these steps has %s", name));
 }
 
-// A step that is opened when it is asked for. The store and the name of the
-// branch outlive it.
+// A step that is opened when it is asked for: that one, and not another one
+// that was saved in its place since. The store outlives it.
 class LateStep {
  public:
-  LateStep(const Store& store, std::int64_t step, const std::string& branch)
-      : store_(&store), number_(step), branch_(&branch) {}
+  LateStep(const Store& store, internal::StepRecordPtr record)
+      : store_(&store), record_(std::move(record)) {}
 
+  // IsStepGone() where it was removed since it was listed.
   absl::StatusOr<const Step*> Get() {
     if (!step_.has_value()) {
-      CKPTREE_ASSIGN_OR_RETURN(step_,
-                               store_->OpenStep(AtStep(number_, *branch_)));
+      CKPTREE_ASSIGN_OR_RETURN(
+          std::unique_ptr<internal::StepReader> reader,
+          internal::StepReader::Open(internal::StoreEngine::Shared(*store_),
+                                     record_));
+      step_ = internal::StepInside::Make(std::move(reader));
     }
     return &*step_;
   }
 
  private:
   const Store* store_;
-  std::int64_t number_;
-  const std::string* branch_;
+  internal::StepRecordPtr record_;
   std::optional<Step> step_;
 };
 
@@ -152,7 +155,8 @@ bool MustReadValues(const HistoryEntry& a, const HistoryEntry& b) {
 }
 bool MustReadValues(const internal::PastValue& a,
                     const internal::PastValue& b) {
-  return a.digest != b.digest && a.bytes == b.bytes && a.cut != b.cut;
+  return a.digest != b.digest && a.bytes == b.bytes &&
+         (a.cut != b.cut || a.cut == internal::kCutByLength);
 }
 
 void Describe(LeafDetail detail, HistoryEntry* entry) {
@@ -175,8 +179,9 @@ class Entries {
         options_(options),
         entries_(std::move(room)) {}
 
-  absl::Status Look(const schema::StepRecord& record, const Place& place) {
-    LateStep step(store_, record.step, options_.branch);
+  absl::Status Look(const internal::StepRecordPtr& of, const Place& place) {
+    const schema::StepRecord& record = *of;
+    LateStep step(store_, of);
     if (place.kind == internal::LeafKnown::kAbsent) {
       last_place_ = {};
       Leave(std::move(step));
@@ -294,16 +299,23 @@ class Entries {
     return Add(std::move(entry), std::move(late));
   }
 
+  // Whether `leaf` of `step` is the value of the step before.
+  absl::StatusOr<bool> HaveOne(const LeafInfo& leaf, LateStep* step) {
+    CKPTREE_ASSIGN_OR_RETURN(const Step* const a, before_->Get());
+    CKPTREE_ASSIGN_OR_RETURN(const Step* const b, step->Get());
+    return HaveOneValue(*a, LeafOf(last()), *b, leaf);
+  }
+
   // Adds what `step` has, or makes the last entry, which is that of the step
   // before, longer by it.
   absl::Status Add(Entry&& entry, LateStep step) {
     bool same = before_.has_value() && SameType(LeafOf(last()), LeafOf(entry));
     if (same) {
       if (MustReadValues(last(), entry)) {
-        CKPTREE_ASSIGN_OR_RETURN(const Step* const a, before_->Get());
-        CKPTREE_ASSIGN_OR_RETURN(const Step* const b, step.Get());
-        CKPTREE_ASSIGN_OR_RETURN(
-            same, HaveOneValue(*a, LeafOf(last()), *b, LeafOf(entry)));
+        const absl::StatusOr<bool> one = HaveOne(LeafOf(entry), &step);
+        // Of one that was removed since nobody can say.
+        if (!IsStepGone(one.status())) CKPTREE_RETURN_IF_ERROR(one.status());
+        same = one.value_or(false);
       } else {
         same = HaveOneDigest(last(), entry);
       }
@@ -365,7 +377,7 @@ absl::StatusOr<Told<Entry>> HistoryOf(const Store& store, const Path& path,
     if (options.cancelled && options.cancelled()) {
       return absl::CancelledError("the history was stopped");
     }
-    CKPTREE_RETURN_IF_ERROR(entries.Look(*steps[i], series.at(i)));
+    CKPTREE_RETURN_IF_ERROR(entries.Look(steps[i], series.at(i)));
   }
   Told<Entry> told;
   CKPTREE_ASSIGN_OR_RETURN(told.entries, entries.Finish(&told.leaves));
@@ -473,9 +485,11 @@ absl::StatusOr<BranchByVersion> ListedVersions(const Store& store) {
   CKPTREE_ASSIGN_OR_RETURN(const std::vector<BranchInfo> branches,
                            store.Branches());
   for (const BranchInfo& branch : branches) {
-    CKPTREE_ASSIGN_OR_RETURN(const std::vector<StepInfo> steps,
-                             store.Steps(branch.name));
-    for (const StepInfo& info : steps) listed[info.version] = info.branch;
+    const absl::StatusOr<std::vector<StepInfo>> steps =
+        store.Steps(branch.name);
+    if (absl::IsNotFound(steps.status())) continue;  // It was dropped since.
+    CKPTREE_RETURN_IF_ERROR(steps.status());
+    for (const StepInfo& info : *steps) listed[info.version] = info.branch;
   }
   return listed;
 }

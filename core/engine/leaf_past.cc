@@ -24,10 +24,10 @@ void AppendCut(std::span<const std::int64_t> dims, std::string* cut) {
 
 // `Box`: with a start and a shape. `chunk_shape`: of the chunks of the i-th.
 template <typename Box, typename ChunkShape>
-std::uint64_t CutOf(const std::vector<Box>& boxes,
+std::uint64_t CutOf(const std::vector<Box>& boxes, std::uint64_t chunks,
                     std::span<const std::uint64_t> rank_boxes,
                     const ChunkShape& chunk_shape) {
-  if (boxes.empty()) return 0;
+  if (boxes.empty()) return chunks > 1 ? kCutByLength : 0;
   thread_local std::string cut;
   cut.clear();
   for (std::size_t i = 0; i < boxes.size(); ++i) {
@@ -50,7 +50,7 @@ void Describe(const schema::LeafRecord& record, PastValue* value) {
     if (!value->statistics.has_value()) value->statistics.emplace();
     value->statistics->Merge(statistics);
   }
-  value->cut = CutOf(record.boxes, {},
+  value->cut = CutOf(record.boxes, record.chunks.size(), {},
                      [&record](std::size_t i) -> std::span<const std::int64_t> {
                        return record.boxes[i].chunk_shape;
                      });
@@ -62,7 +62,7 @@ void Describe(const LeafDetail& detail, PastValue* value) {
   value->digest =
       base::Digest::FromBytes(absl::HexStringToBytes(detail.digest));
   value->statistics = detail.statistics;
-  value->cut = CutOf(detail.boxes, detail.rank_boxes,
+  value->cut = CutOf(detail.boxes, detail.chunk_count, detail.rank_boxes,
                      [&detail](std::size_t i) -> std::span<const std::int64_t> {
                        return ChunkShapeOf(detail, i);
                      });

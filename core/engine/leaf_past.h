@@ -35,9 +35,13 @@ struct PastValue {
   std::int64_t since_step = 0;
   std::optional<base::Digest> digest;  // Nothing of None.
   std::optional<Statistics> statistics;
-  // Of how it is cut into boxes and chunks.
+  // Of how it is cut into boxes and chunks, or kCutByLength.
   std::uint64_t cut = 0;
 };
+
+// A value that is no array, in chunks of a length that is that of its store:
+// equal ones need not be cut alike.
+inline constexpr std::uint64_t kCutByLength = ~std::uint64_t{0};
 
 // Set what a value is, but for its steps and its leaf.
 void Describe(const schema::LeafRecord& record, PastValue* value);

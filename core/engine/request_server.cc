@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "core/process/engine_thread.h"
 #include "core/process/guarded_call.h"
+#include "kv/monotonic.h"
 #include "kv/process_mark.h"
 #include "schema/limits.h"
 
@@ -20,7 +21,8 @@ namespace {
 
 constexpr absl::Duration kServerLook = absl::Seconds(1);
 // Who asks has given up by then.
-constexpr int kMostAnswerTries = 60;
+constexpr absl::Duration kAnswerAgain = absl::Seconds(1);
+constexpr absl::Duration kGiveUpAnswer = absl::Minutes(1);
 
 schema::StoreAnswer RefusalOf(const absl::Status& status) {
   schema::StoreAnswer answer;
@@ -188,15 +190,20 @@ void RequestServer::Answer(const std::string& id, schema::StoreAnswer answer) {
   if (status.ok()) return;
   context_.logger->Log(LogSeverity::kWarning, "requests", status);
   const absl::MutexLock lock(&mu_);
-  unwritten_.push_back({id, std::move(bytes)});
+  const absl::Time now = kv::MonotonicNow();
+  unwritten_.push_back({id, std::move(bytes), now + kGiveUpAnswer});
+  next_try_ = now + kAnswerAgain;
 }
 
 void RequestServer::AnswerAgain() {
   const absl::MutexLock lock(&mu_);
-  std::erase_if(unwritten_, [this](Unwritten& answer) {
-    return box_.Answer(answer.id, answer.bytes).ok() ||
-           ++answer.tries == kMostAnswerTries;
+  // Each try wakes this thread, which watches the folder.
+  const absl::Time now = kv::MonotonicNow();
+  if (unwritten_.empty() || (now < next_try_ && !stopped_.load())) return;
+  std::erase_if(unwritten_, [&](const Unwritten& answer) {
+    return box_.Answer(answer.id, answer.bytes).ok() || now > answer.until;
   });
+  next_try_ = now + kAnswerAgain;
 }
 
 }  // namespace ckptree::internal

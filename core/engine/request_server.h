@@ -16,6 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "core/process/logger.h"
 #include "kv/database.h"
 #include "kv/file_watch.h"
@@ -68,13 +69,14 @@ class RequestServer {
 
   absl::Mutex mu_;
   std::deque<schema::StoreRequest> collections_ ABSL_GUARDED_BY(mu_);
-  // Id and answer; how often it was tried.
+  // Id and answer, and until when it is tried to be written.
   struct Unwritten {
     std::string id;
     std::string bytes;
-    int tries = 0;
+    absl::Time until;
   };
   std::deque<Unwritten> unwritten_ ABSL_GUARDED_BY(mu_);
+  absl::Time next_try_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 
   std::thread serving_;
   std::thread collecting_;  // Started by the first collection.

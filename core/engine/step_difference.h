@@ -6,7 +6,9 @@
 #define CKPTREE_CORE_ENGINE_STEP_DIFFERENCE_H_
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -18,6 +20,9 @@ namespace ckptree::internal {
 // The body of a step, for the engine's own functions over steps.
 struct StepInside {
   static const StepReader& Of(const Step& step) { return *step.reader_; }
+  static Step Make(std::unique_ptr<StepReader> reader) {
+    return Step(std::move(reader));
+  }
 };
 
 // What has to be compared, in tree order on both sides: leaves, ties and None.

@@ -160,6 +160,10 @@ const Shape& ChunkShapeOf(const LeafDetail& detail, std::size_t box) {
 }
 
 bool CutAlike(const LeafDetail& a, const LeafDetail& b) {
+  // A value that is no array is cut at a length that the store has.
+  if (a.boxes.empty() && std::max(a.chunk_count, b.chunk_count) > 1) {
+    return false;
+  }
   return a.chunk_shape == b.chunk_shape && a.boxes == b.boxes &&
          a.chunk_shapes == b.chunk_shapes && a.rank_boxes == b.rank_boxes;
 }

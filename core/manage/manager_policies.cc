@@ -106,6 +106,9 @@ absl::Status CheckManagerOptions(const ManagerOptions& options) {
               "the metric the best?"
             : "best_mode is set, and neither best_metric nor best_fn is");
   }
+  if (!options.best_metric.empty() && options.best_fn) {
+    return Contradiction("best_metric", "best_fn");
+  }
   if (options.should_keep_fn && options.keep_period) {
     return Contradiction("should_keep_fn", "keep_period");
   }

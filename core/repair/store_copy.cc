@@ -107,8 +107,7 @@ absl::StatusOr<bool> SameContent(const Step& a, const Step& b,
     if (!leaves[i].is_leaf() || details[i].digest == their_details[i].digest) {
       continue;
     }
-    const bool array = leaves[i].kind == EntryKind::kArray;
-    if (!array || CutAlike(details[i], their_details[i])) return false;
+    if (CutAlike(details[i], their_details[i])) return false;
     CKPTREE_ASSIGN_OR_RETURN(const LeafValue value,
                              of(a, a.Value(leaves[i].path)));
     CKPTREE_ASSIGN_OR_RETURN(const LeafValue other,

@@ -163,6 +163,10 @@ absl::StatusOr<std::int64_t> ReadPlan::AddArray(
                             (entry.packed ? offset * BitWidth(entry.dtype) / 8
                                           : offset * element_bytes);
         found += in_cell;
+      } else if (entry.packed) {
+        bad = absl::DataLossError(absl::StrFormat(
+            "%s: a packed array whose record has it in pieces", path.Text()));
+        return;
       } else {
         ChunkGrid::Cell cell = grid.cell(index);
         Scatter scatter;

@@ -40,7 +40,18 @@ class Closing:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        if error is None:
+            self.close()
+            return
+        # What the body raised goes on; what the closing says comes with it.
+        try:
+            self.close()
+        except Exception as failed:
+            said = f"and closing it said: {type(failed).__name__}: {failed}"
+            if hasattr(error, "add_note"):  # From Python 3.11 on.
+                error.add_note(said)
+            else:
+                raise
 
 
 def refuse_in_function() -> None:

@@ -259,13 +259,22 @@ def _parts_in_common(first: str, last: str) -> int:
     return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
-def sparkline(values: Sequence[float]) -> str:
-    """The finite ones as a small line, of at most sixty points.
+def _is_finite(value: Any) -> bool:
+    """Whether a line can go through it: not a text, nor an int that no double
+    holds."""
+    try:
+        return isinstance(value, (int, float)) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def sparkline(values: Sequence[Any]) -> str:
+    """The finite numbers as a small line, of at most sixty points.
 
     >>> sparkline([1.0])
     ''
     """
-    finite = [value for value in values if math.isfinite(value)]
+    finite = list(filter(_is_finite, values))
     if len(finite) < 2:
         return ""
     points = finite[:: -(-len(finite) // _MAX_POINTS)]
@@ -293,7 +302,7 @@ def curves(shown: Mapping[str, Series], statistic: str = "") -> str:
     rows: list[list[Any]] = []
     for name in list(shown)[:MAX_ROWS]:
         steps, values = shown[name]
-        finite = [value for value in values if math.isfinite(value)]
+        finite = list(filter(_is_finite, values))
         rows.append(
             [
                 name,
@@ -375,7 +384,7 @@ def table(shown: Sequence[Any], caption: str = "", count: int = 0) -> str:
     for field in ("value", "mean"):
         if not drawn and field in fields and "last_step" in fields:
             values = [getattr(row, field) for row in shown]
-            drawn = sparkline([v for v in values if v is not None])
+            drawn = sparkline(values)
     return drawn + _table(caption, head, rows, max(count, len(shown)))
 
 

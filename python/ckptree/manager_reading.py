@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, TypeVar, overload
 
 from ckptree.arguments import checked, integer, optional
+from ckptree.errors import InvalidArgumentError
 from ckptree.options import RESTORE, RestoreOptions, takes
 from ckptree.records import ItemInfo
 from ckptree.selector import SELECTOR, selector_text
@@ -130,9 +132,13 @@ class ManagerReading:
         return True  # Without steps, too.
 
     def __contains__(self, step: Selector) -> bool:
-        if isinstance(step, int):
-            return step in self.all_steps()
-        return step in self._store
+        if hasattr(type(step), "__index__"):
+            return operator.index(step) in self.all_steps()
+        try:
+            self._open(step, [])
+        except (KeyError, InvalidArgumentError):
+            return False
+        return True
 
     def all_steps(self) -> list[int]:
         """Committed steps, ascending.

@@ -436,5 +436,5 @@ class ItemInfo(NamedTuple):
     @staticmethod
     def of(fields: dict[str, Any]) -> "ItemInfo":
         """Of what the engine says."""
-        leaves = [LeafType(**leaf) for leaf in fields.pop("leaves")]
+        leaves = [LeafType.of(leaf) for leaf in fields.pop("leaves")]
         return ItemInfo(leaves=leaves, **fields)

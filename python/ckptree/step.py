@@ -201,6 +201,14 @@ class Step(Mapping[str, Leaf]):
             )
         return Leaf._of(self._engine, found, self._owner)
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The leaf of that name; `default` where there is none.
+
+        >>> step.get("nothing") is None
+        True
+        """
+        return self[name] if name in self else default
+
     def _advised(self, name: str, said: str) -> str:
         """What the engine said of a name that is no leaf, as Python has it."""
         if not name:

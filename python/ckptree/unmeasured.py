@@ -79,7 +79,9 @@ def _metrics_in(policy: str) -> set[str]:
         return set()
     import re
 
-    found = re.findall(
-        r'\bbest\((?:"((?:[^"\\]|\\.)*)"|([^",()]+)), \w+, \d+\)', policy
-    )
+    best = r'best\((?:"((?:[^"\\]|\\.)*)"|([^",()]+)), \w+, \d+\)'
+    # A step whose metric is NaN is not healthy, and goes.
+    healthy = rf"(?:\bhealthy\s*&\s*{best}|{best}\s*&\s*healthy\b)"
+    policy = re.sub(healthy, "", policy)
+    found = re.findall(rf"\b{best}", policy)
     return {quoted.replace("\\", "") or plain for quoted, plain in found}

@@ -8,10 +8,12 @@
 
 #include <cstddef>
 #include <iterator>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -84,23 +86,38 @@ void KeptMemory::GiveBack(Piece piece) {
     Unmap(piece);
     return;
   }
-  std::vector<Piece> gone;
-  {
-    const absl::MutexLock lock(&mu_);
-    while (!by_age_.empty() && bytes_ + piece.bytes > limit_) {
-      gone.push_back(Remove(by_age_.begin()));
-    }
-    by_age_.push_back({piece, absl::Now()});
-    by_size_.emplace(piece.bytes, std::prev(by_age_.end()));
-    bytes_ += piece.bytes;
-    if (!has_thread_) {
-      has_thread_ = StartWithoutSignals(
-          [](KeptMemory* memory) { memory->DropIdle(); }, this);
-      // Nobody would drop it.
-      if (!has_thread_) gone.push_back(Remove(std::prev(by_age_.end())));
-    }
+  // The destructor of an array may not throw.
+  try {
+    Keep(piece);
+  } catch (const std::bad_alloc&) {
+    Unmap(piece);
   }
-  for (const Piece& old : gone) Unmap(old);
+}
+
+void KeptMemory::Keep(Piece piece) {
+  std::vector<Piece> gone;
+  const absl::Cleanup unmap = [&gone] {
+    for (const Piece& old : gone) Unmap(old);
+  };
+  const absl::MutexLock lock(&mu_);
+  while (!by_age_.empty() && bytes_ + piece.bytes > limit_) {
+    gone.reserve(gone.size() + 1);
+    gone.push_back(Remove(by_age_.begin()));
+  }
+  gone.reserve(gone.size() + 1);
+  by_age_.push_back({piece, absl::Now()});
+  absl::Cleanup undo = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    by_age_.pop_back();
+  };
+  by_size_.emplace(piece.bytes, std::prev(by_age_.end()));
+  std::move(undo).Cancel();
+  bytes_ += piece.bytes;
+  if (!has_thread_) {
+    has_thread_ = StartWithoutSignals(
+        [](KeptMemory* memory) { memory->DropIdle(); }, this);
+    // Nobody would drop it.
+    if (!has_thread_) gone.push_back(Remove(std::prev(by_age_.end())));
+  }
 }
 
 void KeptMemory::DropIdle() {

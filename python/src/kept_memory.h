@@ -58,6 +58,9 @@ class KeptMemory {
   KeptMemory();
 
   bool Forked() const;
+  // What GiveBack() does with what is kept: all of it, or nothing where it
+  // throws.
+  void Keep(Piece piece);
   // Runs in a thread of its own while something is kept.
   void DropIdle();
   Piece Remove(ByAge::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

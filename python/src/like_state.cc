@@ -147,7 +147,7 @@ LikeState::Made LikeState::Root(nb::handle like) {
   if (!item_.empty()) {
     const PathPart item = DictKey(Key{item_});
     std::erase_if(leaves_, [&item](const LeafInfo& leaf) {
-      return leaf.path.parts().front() != item;
+      return PartAt(leaf, 0) != item;
     });
   }
   Run all{0, leaves_.size(), 0};
@@ -157,7 +157,7 @@ LikeState::Made LikeState::Root(nb::handle like) {
   } else if (!root.names_items) {
     const PathPart item = DictKey(Key{std::string(kRootItem)});
     for (const LeafInfo& leaf : leaves_) {
-      if (leaf.path.parts().front() != item) throw NotPlain();
+      if (PartAt(leaf, 0) != item) throw NotPlain();
     }
     all.depth = 1;
   }
@@ -215,11 +215,17 @@ LikeState::Opened LikeState::Open(nb::handle value) {
   return opened;
 }
 
+const PathPart& LikeState::PartAt(const LeafInfo& leaf, std::size_t depth) {
+  const auto& parts = leaf.path.parts();
+  if (depth >= parts.size()) throw NotPlain();
+  return parts[depth];
+}
+
 LikeState::Run LikeState::TakeChild(Run* run) const {
-  const PathPart& part = leaves_[run->begin].path.parts()[run->depth];
+  const PathPart& part = PartAt(leaves_[run->begin], run->depth);
   Run child{run->begin, run->begin + 1, run->depth + 1};
   while (child.end < run->end &&
-         leaves_[child.end].path.parts()[run->depth] == part) {
+         PartAt(leaves_[child.end], run->depth) == part) {
     ++child.end;
   }
   run->begin = child.end;

@@ -59,6 +59,9 @@ class LikeState {
  private:
   // Thrown inside: it is left to others.
   struct NotPlain {};
+  // A part of the path of a leaf. No step that an engine wrote has a leaf at a
+  // path that ends before: NotPlain then.
+  static const PathPart& PartAt(const LeafInfo& leaf, std::size_t depth);
 
   // A container of the template.
   struct Opened {

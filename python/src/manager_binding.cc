@@ -238,7 +238,11 @@ void WaitUntilFinished(const Manager& self, std::optional<double> timeout) {
 }
 
 void Close(const Manager& self) {
-  if (self.store->forked() || self.store->closed()) return;
+  // Another thread may be closing it, and wait for what needs the GIL.
+  if (self.store->forked() ||
+      WithoutGil([&] { return self.store->closed(); })) {
+    return;
+  }
   // First without the lock: other calls go on, and Ctrl-C works.
   Settle(self, SavesOf::kManager, {}).IgnoreError();
   const absl::Status status =

@@ -283,9 +283,7 @@ Record ToDict(const ItemInfo& item) {
   nb::list leaves;
   for (const LeafInfo& leaf : item.leaves) {
     if (!leaf.is_leaf()) continue;
-    leaves.append(Fields()("name", leaf.name)("kind", Name(leaf.kind))(
-                      "dtype", Name(leaf.dtype))("shape", FromShape(leaf.shape))
-                      .Take());
+    leaves.append(nb::cast(leaf));
   }
   return Fields()("name", item.name)("kind", item.kind)("leaves", leaves)
       .Take();

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "python/src/errors.h"
 #include "python/src/log_queue.h"
 #include "python/src/state_writer.h"
@@ -147,8 +148,9 @@ Handle SaveState(const std::shared_ptr<OpenStore>& store, StepBuilder builder,
   // What fails stays to be told: here nobody looks at the result.
   handle.save.OnDone([queue = handle.release_queue, done = handle.done,
                       kept = writer.Kept().inc_ref().ptr()] {
+    // Also where the queue finds no memory: `kept` is kept for good then.
+    const absl::Cleanup over = [&done] { done->Notify(); };
     queue->Add(kept);
-    done->Notify();
   });
   if (!writer.copies()) return handle;
   // The caller may change the arrays as soon as this returns.

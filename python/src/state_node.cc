@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <stdexcept>
 #include <utility>
 #include <variant>
 
@@ -71,6 +72,8 @@ std::optional<Node> OpenContainer(nb::handle value, const Parts& path) {
   std::optional<Node> node;
   if (PyDict_CheckExact(object)) {
     node.emplace();
+    node->keys = nb::steal(PyDict_Keys(object));
+    if (!node->keys.is_valid()) throw nb::python_error();
     for (const auto [key, child] : nb::borrow<nb::dict>(value)) {
       node->children.push_back({DictKey(ToKey(key, path)), nb::borrow(child)});
     }
@@ -154,8 +157,12 @@ nb::object Node::Rebuild(const std::vector<nb::object>& values) const {
     case EntryKind::kDict: {
       nb::dict made;
       std::size_t i = 0;
-      for (const auto [key, child] : nb::borrow<nb::dict>(original)) {
-        made[key] = values[i++];
+      for (const nb::handle key : nb::borrow<nb::list>(keys)) {
+        if (i < values.size()) made[key] = values[i];
+        ++i;
+      }
+      if (i != values.size()) {
+        throw std::runtime_error("a dict changed while it was looked at");
       }
       return made;
     }

@@ -64,6 +64,7 @@ struct Node {
   bool NamesItems() const;
 
   nanobind::object original;
+  nanobind::object keys;     // Of a dict, as it was: it may change then.
   nanobind::object rebuild;  // Of adapted ones: called with the list.
 };
 

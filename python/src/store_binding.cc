@@ -152,7 +152,8 @@ StorePtr OpenOrCreate(nb::handle directory, const std::string& mode,
 }
 
 void Close(const StorePtr& store) {
-  if (store->forked() || store->closed()) return;
+  // Another thread may be closing it, and wait for what needs the GIL.
+  if (store->forked() || WithoutGil([&] { return store->closed(); })) return;
   const bool writes = store->ranked() || WithoutGil([&] {
                         return store
                             ->With([](Store& open) -> absl::StatusOr<bool> {

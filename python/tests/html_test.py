@@ -293,3 +293,13 @@ def test_the_leaves_of_a_large_step_are_not_made(store, monkeypatch):
     shown = store[1]._repr_html_()
     assert shown.count("<details>") == 9
     assert shown.count("... and 77 more") == 9
+
+
+def test_histories_of_what_no_line_goes_through(store):
+    for step in (1, 2):
+        large = 10**400 + step
+        state = {"text": "a" * step, "complex": 1j * step, "int": large}
+        store.save(step, state).result()
+    for name in ("text", "complex", "int"):
+        assert "<table" in store.history(name)._repr_html_()
+    assert "aa" in store.history("text")._repr_html_()

@@ -312,3 +312,28 @@ def test_what_has_no_arrays_beside_the_fields_is_no_error(store):
     layer.why = test_arrays_however_they_lie_in_memory_come_back
     store.save(0, {"layer": layer}).result()
     assert len(store[0]) == 2
+
+
+def test_a_dict_that_grows_while_it_is_walked():
+    from ckptree import _engine, _rules
+
+    inner = {f"k{i}": i for i in range(100)}
+
+    def grow(name, leaf):
+        if len(inner) < 5000:
+            inner.update({f"more{i}": i for i in range(5000)})
+        return -leaf
+
+    walked = _engine.map_state(
+        {"item": inner}, _rules, lambda name, kind, empty, tag: None, grow
+    )
+    assert walked == {"item": {f"k{i}": -i for i in range(100)}}
+
+
+def test_a_named_tuple_that_comes_back_is_one(store):
+    point = namedtuple("Point", "x y")
+    store.save(1, {"p": point(1, 2)}).result()
+    found = store.restore(1)["p"]
+    assert found._replace(x=5) == (5, 2) and found._field_defaults == {}
+    with pytest.raises(ValueError, match="'z'"):
+        found._replace(z=1)

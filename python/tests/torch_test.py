@@ -454,3 +454,28 @@ with ckptree.open(sys.argv[1]) as store:
     assert done.stderr == ""
     assert "embedding.weight dict bfloat16" in done.stdout
     assert "pip install 'ckptree[torch]'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "name, kept, changed",
+    [
+        ("float8_e4m3fn", [0, -448, 460, 0.1], [[1000], [-1e30], [480]]),
+        ("float8_e8m0fnu", [1, 3, 2.0**100], [[-1], [0], [1e39]]),
+        ("float8_e5m2", [0, -57344, 1.2], [[1e30]]),
+        ("float8_e4m3fnuz", [0, -240, 1.2], [[300]]),
+    ],
+)
+def test_a_cast_to_eight_bits_rounds_alone(store, name, kept, changed):
+    dtype = getattr(torch, name)
+    template = torch.zeros(1, dtype=torch.float64).to(dtype)
+    for step, values in enumerate([kept, *changed]):
+        tensor = torch.tensor(values, dtype=torch.float64)
+        store.save(step, {"w": tensor}).result()
+        like = {"w": template.expand(len(values)).clone()}
+        if step == 0:
+            found = store.restore(step, like=like, cast=True)["w"]
+            assert torch.equal(found.double(), tensor.to(dtype).double())
+            continue
+        with pytest.raises(ValueError, match="from "):
+            store.restore(step, like=like, cast=True)
+        assert store.restore(step, like=like, cast="lossy")["w"].dtype == dtype

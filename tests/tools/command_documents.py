@@ -52,6 +52,8 @@ DOCUMENTS = {
     "file-get": [
         ["get", "FILE:params.out.kernel[0, :2]"], ["get", "FILE:*.bias"],
     ],
+    "file-ls": [["ls", "FILE"], ["ls", "FILE", "--stats"]],
+    "file-stat": [["stat", "FILE"]],
     "ls-folded": [["ls", "--depth", "1"]],
     "step": [["show"], ["show", "1300"], ["show", "small-lr/1600"]],
     "leaf": [["show", "latest:params/out/kernel"], ["show", "latest:**"]],

@@ -518,6 +518,10 @@ TEST_F(CommandTest, HistPutsStepsSideBySide) {
   EXPECT_EQ(Out({"hist", "params/w", "100", "500", "--bins", "4", "-o", "csv",
                  "--columns", "count.100,count.500", "--no-header"}),
             "868,468\n868,868\n868,868\n468,868\n");
+  // A step that is named twice is one.
+  EXPECT_EQ(Out({"hist", "params/w", "500", "100", "latest", "--bins", "1",
+                 "-o", "csv", "--columns", "count.*"}),
+            "count.500,count.100\n3072,3072\n");
   setenv("LC_ALL", "C", 1);
   const Result nan = Ask({"hist", "params/w[0]", "300"});
   EXPECT_EQ(nan.code, 0) << nan.err;

@@ -184,6 +184,14 @@ TEST_F(FileMetadataTest, ListsOfListsInGguf) {
       Write("a.gguf", Gguf(9, LittleEndian(2) + numbers + words));
   EXPECT_EQ(Said(file)["k"], R"([[1,2],["a\"b"]])");
 
+  // Each float of 32 bits by digits that give it again.
+  const float values[] = {16777215.0f, -123.45678f};
+  const std::string file32 = Write(
+      "d.gguf", Gguf(6, LittleEndian(2) +
+                            std::string(reinterpret_cast<const char*>(values),
+                                        sizeof values)));
+  EXPECT_EQ(Said(file32)["k"], "[16777215.0,-123.45678]");
+
   std::string deep = numbers;
   for (int i = 0; i < 40; ++i)
     deep = LittleEndian(9, 4) + LittleEndian(1) + deep;

@@ -93,6 +93,21 @@ TEST_F(PolicyCommandTest, SetsShowsAndApplies) {
   EXPECT_EQ(Run({"-C", own_, "verify", "--deep"}).code, 0);
 }
 
+// What a program asks for as JSON is not answered in prose once all is changed.
+TEST_F(PolicyCommandTest, AChangeIsNoTable) {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{
+           {"--set", "latest(1)", "--json"},
+           {"--set", "latest(1)", "-o", "csv"},
+           {"--set", "latest(1)", "--apply", "-y", "--json"},
+           {"--apply", "-y", "--json"}}) {
+    const Result result = Do(words);
+    EXPECT_EQ(result.code, 2);
+    EXPECT_EQ(result.out, "");
+  }
+  EXPECT_EQ(Do({}).out, "no policy: every step stays\n");
+}
+
 TEST_F(PolicyCommandTest, OfABranch) {
   ASSERT_EQ(Run({"-C", own_, "fork", "300", "--branch", "trial"}).code, 0);
   EXPECT_EQ(Do({"--branch", "trial", "--set", "healthy"}).out,

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "ckptree/ckptree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -75,6 +76,39 @@ TEST_F(SqlTest, EachTable) {
   // One value of steps whose numbers do not follow each other.
   EXPECT_EQ(Csv("select step from stats where key='params/frozen'"),
             "100\n200\n300\n400\n500\n");
+}
+
+// SQLite puts several look-ups of one table together by what a row is known by:
+// the same as where it may look up nothing ("+column").
+TEST_F(SqlTest, LookUpsThatAreJoinedGiveEachRowOnce) {
+  const std::vector<std::string> queries = {
+      "select step, key from stats where (Lstep=100 and Lkey='params/w') "
+      "or (Lstep=200 and Lkey='params/w')",
+      "select step, key from stats where Lstep=300 or Lkey='params/frozen'",
+      "select distinct step from stats where Lstep in (100, 200) or Lstep=300",
+      "select step, key from leaves where Lstep=300 or Lkey='lr'",
+      "select step from steps where (Lstep=100 and Lbranch='') "
+      "or (Lstep=300 and Lbranch='')",
+      "select step, name, value from metrics where Lstep=100 or Lstep=400",
+      "select a.step, b.name from steps a full join metrics b "
+      "on La.step=b.step and La.branch=b.branch and b.name='loss'",
+      "select a.step, b.step from steps a right join steps b "
+      "on La.step=b.step and La.branch=b.branch",
+      "select a.step, b.name from steps a full join tags b on La.step=b.step"};
+  for (const std::string& query : queries) {
+    std::map<std::string, std::vector<std::string>> answers;
+    for (const std::string with : {"", "+"}) {
+      std::string asked = query;
+      for (std::size_t at = asked.find('L'); at != asked.npos;
+           at = asked.find('L', at)) {
+        asked.replace(at, 1, with);
+      }
+      answers[with] = absl::StrSplit(Csv(asked), '\n');
+      std::sort(answers[with].begin(), answers[with].end());
+    }
+    EXPECT_GT(answers["+"].size(), 2u) << query;
+    EXPECT_EQ(answers[""], answers["+"]) << query;
+  }
 }
 
 // It is bytes of an array in the store, and a number to everybody else.

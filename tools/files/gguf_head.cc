@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "tools/files/head.h"
+#include "tools/output/decimal.h"
 #include "tools/output/quantity.h"
 #include "tools/output/terminal.h"
 
@@ -135,7 +136,7 @@ std::string GgufNumber(std::uint32_t type, std::string_view bytes) {
     case 5:
       return absl::StrCat(as(std::int32_t{}));
     case 6:
-      return ShortNumberText(as(float{}));
+      return DecimalText(as(float{}));
     case 7:
       return bytes[0] == 0 ? "false" : "true";
     case 10:

@@ -145,9 +145,10 @@ absl::StatusOr<std::unique_ptr<PythonProgram>> PythonProgram::Start(
     posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
   }
   pid_t pid = 0;
-  const int failed = ::posix_spawnp(&pid, program.c_str(), &actions, nullptr,
-                                    const_cast<char* const*>(words.data()),
-                                    const_cast<char* const*>(variables.data()));
+  const int failed =
+      ::posix_spawnp(&pid, program.c_str(), &actions, SpawnedSignals().get(),
+                     const_cast<char* const*>(words.data()),
+                     const_cast<char* const*>(variables.data()));
   posix_spawn_file_actions_destroy(&actions);
   ::close(ends[1]);
   if (failed != 0) {

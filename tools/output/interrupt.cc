@@ -62,6 +62,16 @@ int ExitCodeOfInterrupt() { return 128 + interrupted_by; }
 Interruptible::Interruptible() { is_interruptible = true; }
 Interruptible::~Interruptible() { is_interruptible = false; }
 
+SpawnedSignals::SpawnedSignals() {
+  posix_spawnattr_init(&attributes_);
+  sigset_t ignored;
+  sigemptyset(&ignored);
+  sigaddset(&ignored, SIGPIPE);
+  sigaddset(&ignored, SIGXFSZ);
+  posix_spawnattr_setsigdefault(&attributes_, &ignored);
+  posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGDEF);
+}
+
 void RemoveOnInterrupt(const std::string& path) {
   remove_path = false;
   if (path.empty() || path.size() + 1 > path_to_remove.size()) return;

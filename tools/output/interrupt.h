@@ -5,6 +5,8 @@
 #ifndef CKPTREE_TOOLS_OUTPUT_INTERRUPT_H_
 #define CKPTREE_TOOLS_OUTPUT_INTERRUPT_H_
 
+#include <spawn.h>
+
 #include <string>
 
 namespace ckptree::tools {
@@ -28,6 +30,20 @@ class Interruptible {
   ~Interruptible();
   Interruptible(const Interruptible&) = delete;
   Interruptible& operator=(const Interruptible&) = delete;
+};
+
+// For posix_spawn(): what is started has the signals that are ignored here as
+// they are by default, which no shell could ask for.
+class SpawnedSignals {
+ public:
+  SpawnedSignals();
+  ~SpawnedSignals() { posix_spawnattr_destroy(&attributes_); }
+  SpawnedSignals(const SpawnedSignals&) = delete;
+  SpawnedSignals& operator=(const SpawnedSignals&) = delete;
+  const posix_spawnattr_t* get() const { return &attributes_; }
+
+ private:
+  posix_spawnattr_t attributes_;
 };
 
 // An unfinished file to remove when the process is interrupted; "" for none.

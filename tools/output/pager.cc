@@ -15,6 +15,8 @@
 #include <string>
 #include <string_view>
 
+#include "tools/output/interrupt.h"
+
 extern char** environ;
 
 namespace ckptree::tools {
@@ -68,8 +70,8 @@ int Pager::DescriptorFor(std::string_view text) {
   posix_spawn_file_actions_adddup2(&actions, ends[0], STDIN_FILENO);
   std::string shell = "sh", flag = "-c";
   char* argv[] = {shell.data(), flag.data(), command.data(), nullptr};
-  const bool spawned =
-      posix_spawnp(&child_, "sh", &actions, nullptr, argv, environ) == 0;
+  const bool spawned = posix_spawnp(&child_, "sh", &actions,
+                                    SpawnedSignals().get(), argv, environ) == 0;
   posix_spawn_file_actions_destroy(&actions);
   ::close(ends[0]);
   if (!spawned) {

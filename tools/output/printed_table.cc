@@ -487,7 +487,7 @@ absl::StatusOr<std::string> RenderRows(
       return Separated(table, rows, shown, header, '\t',
                        KeptIn(/*csv=*/false, terminal.is_terminal));
     case Format::kMarkdown:
-      return Markdown(table, rows, shown, piece.first);
+      return Markdown(table, rows, shown, header && piece.first);
     default:
       return ForPeople(table, rows, shown, options, terminal, below, piece.last,
                        layout);

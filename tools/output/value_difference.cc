@@ -81,7 +81,10 @@ absl::StatusOr<ValueDifference> CompareValues(
   Selection selection = SelectAll(leaf.shape);
   ValueDifference difference;
   double sum = 0, before_sum = 0;
-  const std::int64_t rows = selection.empty() ? 1 : selection[0].count;
+  const std::int64_t rows = selection.empty() ? 1
+                            : SelectedCount(selection) == 0
+                                ? 0
+                                : selection[0].count;
   const std::int64_t row_bytes =
       rows == 0
           ? 0

@@ -186,7 +186,7 @@ absl::StatusOr<int> LsFile(Session& session, const FileWord& word) {
   const bool stats = session.arguments().Has("stats");
   bool wanted = stats;
   Table table;
-  table.schema = "ckptree.ls/1";
+  table.schema = "ckptree.file-ls/1";
   table.rows_name = "leaves";
   table.extra = {{"file", word.file->path()}, {"format", word.file->format()}};
   table.columns = {{.name = "key", .title = "KEY", .elide = true},
@@ -364,7 +364,7 @@ absl::StatusOr<int> StatFile(Session& session, const FileWord& word) {
   CKPTREE_ASSIGN_OR_RETURN(const TableOptions options,
                            ParseTableOptions(session.arguments()));
   Table table;
-  table.schema = "ckptree.stat/1";
+  table.schema = "ckptree.file-stat/1";
   table.rows_name = "arrays";
   table.extra = {{"file", word.file->path()}};
   table.columns = {{.name = "key", .title = "KEY", .elide = true},

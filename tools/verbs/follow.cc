@@ -101,7 +101,8 @@ void RunProgram(Session& session, const std::vector<std::string>& words,
   posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
   pid_t pid = 0;
   const int error =
-      posix_spawnp(&pid, argv[0], &actions, nullptr, argv.data(), envp.data());
+      posix_spawnp(&pid, argv[0], &actions, SpawnedSignals().get(), argv.data(),
+                   envp.data());
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
     session.Note(absl::StrFormat("%s cannot be run: %s", Escape(words[0]),

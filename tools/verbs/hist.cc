@@ -177,7 +177,13 @@ absl::StatusOr<int> RunHist(Session& session) {
   for (const std::string& rev : revs) {
     const absl::StatusOr<std::vector<StepInfo>> found = FindSteps(session, rev);
     if (!found.ok()) return found.status();
-    steps.insert(steps.end(), found->begin(), found->end());
+    for (const StepInfo& info : *found) {
+      const bool is_there = std::any_of(steps.begin(), steps.end(),
+                                        [&info](const StepInfo& other) {
+                                          return other.version == info.version;
+                                        });
+      if (!is_there) steps.push_back(info);
+    }
   }
   if (steps.empty()) {
     return WithHint(absl::NotFoundError("no steps there"),

@@ -274,6 +274,8 @@ absl::StatusOr<int> Import(Session& session) {
   }
   CKPTREE_ASSIGN_OR_RETURN(const std::optional<std::int64_t> wait,
                            arguments.Number("wait"));
+  // From here on: a store that is half made is removed.
+  const Interruptible interruptible;
   CKPTREE_ASSIGN_OR_RETURN(
       Store* const store,
       session.OpenStoreForWriting(/*create=*/true,
@@ -296,7 +298,6 @@ absl::StatusOr<int> Import(Session& session) {
   {
     ProgressLine progress("import", session.error_terminal().is_terminal &&
                                         !arguments.Has("quiet"));
-    const Interruptible interruptible;
     std::atomic<std::uint64_t> done = 0;  // By threads that save.
     for (std::size_t i = 0; i < files.size(); ++i) {
       const StepSelector selector = AtStep(checkpoints[i].step, saving.branch);

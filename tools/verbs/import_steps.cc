@@ -70,11 +70,16 @@ absl::StatusOr<std::vector<ImportSource>> ImportSources(
   for (const std::string& word : words) {
     std::vector<NamedStep> named;
     if (IsFolder(word)) named = NamedSteps(word);
+    const bool one = IsOne(kind, word);
     if (step) {
+      const bool had_steps = !named.empty();
       std::erase_if(named,
                     [&](const NamedStep& one) { return one.step != *step; });
+      if (had_steps && named.empty() && !one) {
+        return absl::NotFoundError(absl::StrFormat(
+            "%s has no checkpoint of step %d", Escape(word), *step));
+      }
     }
-    const bool one = IsOne(kind, word);
     if (one || named.empty()) {
       // Parts of one checkpoint may be called as steps. Steps beside one would
       // be left out.

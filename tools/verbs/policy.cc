@@ -91,6 +91,8 @@ Table VerdictTable(const PolicyReport& report, const std::string& branch) {
   table.extra = {{"policy", report.policy},
                  {"branch", branch},
                  {"freed_bytes", report.freed.bytes},
+                 {"freed_stored_bytes", report.freed.stored_bytes},
+                 {"freed_remote_bytes", report.freed.remote_bytes},
                  {"kept_back", KeptJson(report.freed.kept)}};
   table.columns = {
       {.name = "step", .title = "STEP", .right = true},
@@ -116,14 +118,15 @@ Table VerdictTable(const PolicyReport& report, const std::string& branch) {
   return table;
 }
 
-std::string SummaryText(const PolicyReport& report) {
+std::string SummaryText(const PolicyReport& report, const Store& store) {
   const std::uint64_t going = GoingOf(report);
   std::string text =
       absl::StrFormat("keeps %d of %s", report.steps.size() - going,
                       CountText(report.steps.size(), "step", "steps"));
   if (going == 0) return text + "\n";
   absl::StrAppendFormat(&text, "; removing the rest would free %s\n",
-                        SizeText(report.freed.bytes));
+                        FreedText(report.freed.stored_bytes, report.freed,
+                                  /*exact=*/false, store));
   return text + KeptText(report.freed.kept);
 }
 
@@ -172,14 +175,27 @@ absl::StatusOr<int> Show(Session& session, const TableOptions& options,
       return status;
     }
   }
-  if (people) session.out().Write(SummaryText(*report));
+  if (people) session.out().Write(SummaryText(*report, *store));
   NoteUnknownMetrics(session, *store, branch,
                      policy.has_value() ? *policy : info->policy);
   return kExitOk;
 }
 
+// Whether the user agrees to what `report` removes; what is so otherwise.
+bool Agrees(Session& session, const PolicyReport& report,
+            std::string_view otherwise) {
+  const std::uint64_t going = GoingOf(report);
+  if (going == 0 || session.arguments().Has("yes") ||
+      session.Ask("remove " + CountText(going, "step", "steps"))) {
+    return true;
+  }
+  session.Note(otherwise);
+  return false;
+}
+
+// `agreed`: the user was asked.
 absl::StatusOr<int> Apply(Session& session, Changes& changes,
-                          const std::string& branch) {
+                          const std::string& branch, bool agreed) {
   const absl::StatusOr<PolicyReport> report =
       changes.store()->PreviewPolicy(branch);
   if (!report.ok()) return report.status();
@@ -188,9 +204,7 @@ absl::StatusOr<int> Apply(Session& session, Changes& changes,
     session.out().Write("the policy keeps every step\n");
     return kExitOk;
   }
-  if (!session.arguments().Has("yes") &&
-      !session.Ask("remove " + CountText(going, "step", "steps"))) {
-    session.Note("nothing was removed");
+  if (!agreed && !Agrees(session, *report, "nothing was removed")) {
     return kExitNegative;
   }
   const absl::StatusOr<std::vector<std::int64_t>> removed =
@@ -223,7 +237,7 @@ absl::StatusOr<int> Set(Session& session, Changes& changes,
       absl::StrFormat("policy%s: %s\n", BranchText(branch), Text(policy)));
   const absl::StatusOr<PolicyReport> report = store->PreviewPolicy(branch);
   if (!report.ok()) return report.status();
-  session.out().Write(SummaryText(*report));
+  session.out().Write(SummaryText(*report, *store));
   NoteUnknownMetrics(session, *store, branch, policy);
   if (GoingOf(*report) > 0 && !session.arguments().Has("apply")) {
     session.Note(
@@ -261,15 +275,33 @@ absl::StatusOr<int> RunPolicy(Session& session) {
     if (!store.ok()) return store.status();
     return Show(session, *options, *store, branch, policy);
   }
+  if (absl::Status status =
+          CheckNoTable(arguments, policy.has_value() ? "--set" : "--apply");
+      !status.ok()) {
+    return status;
+  }
   Changes changes(&session);
   if (absl::Status status = changes.Open(); !status.ok()) return status;
   int code = kExitOk;
+  const bool applies = arguments.Has("apply");
+  if (policy.has_value() && applies) {
+    // Before it is set: the next save would remove them then.
+    const absl::StatusOr<PolicyReport> report =
+        changes.store()->PreviewPolicy(branch, policy);
+    if (!report.ok()) return report.status();
+    if (!Agrees(session, *report,
+                "nothing was changed: the policy is not set")) {
+      if (absl::Status status = changes.Close(); !status.ok()) return status;
+      return kExitNegative;
+    }
+  }
   if (policy.has_value()) {
     const absl::StatusOr<int> set = Set(session, changes, branch, *policy);
     if (!set.ok()) return set;
   }
-  if (arguments.Has("apply")) {
-    const absl::StatusOr<int> applied = Apply(session, changes, branch);
+  if (applies) {
+    const absl::StatusOr<int> applied =
+        Apply(session, changes, branch, /*agreed=*/policy.has_value());
     if (!applied.ok()) return applied;
     code = *applied;
   }

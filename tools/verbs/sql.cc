@@ -66,7 +66,6 @@ struct QueryCursor {
   sqlite3_vtab_cursor base;
   std::unique_ptr<SqlRows> rows;
   bool at_end = true;
-  std::int64_t row = 0;
 };
 
 // Which columns an index looks up, in this order in its arguments.
@@ -82,7 +81,10 @@ int Connect(sqlite3* database, void* argument, int, const char* const*,
   const auto& [table, of] =
       *static_cast<std::pair<const SqlTable*, QueryStore*>*>(argument);
   const std::string text =
-      absl::StrFormat("CREATE TABLE x(%s)", table->columns);
+      // By its key SQLite knows a row that two look-ups give, as those of OR
+      // and of FULL JOIN do. A cursor has no number for it that stays.
+      absl::StrFormat("CREATE TABLE x(%s, PRIMARY KEY(%s)) WITHOUT ROWID",
+                      table->columns, table->row_key);
   of->declares = true;
   const int code = sqlite3_declare_vtab(database, text.c_str());
   of->declares = false;
@@ -147,7 +149,6 @@ int NextRow(sqlite3_vtab_cursor* base) {
     return Fail(reinterpret_cast<QueryTable*>(base->pVtab)->of, more.status());
   }
   cursor->at_end = !*more;
-  ++cursor->row;
   return SQLITE_OK;
 }
 
@@ -186,7 +187,6 @@ int Filter(sqlite3_vtab_cursor* base, int index, const char*, int,
     }
   }
   if ((index & kByKey) != 0) wanted.key = text(arguments[next++]);
-  cursor->row = 0;
   cursor->at_end = true;
   if (none) return SQLITE_OK;
   absl::StatusOr<std::unique_ptr<SqlRows>> rows =
@@ -216,10 +216,8 @@ int ColumnOf(sqlite3_vtab_cursor* base, sqlite3_context* context, int column) {
   return SQLITE_OK;
 }
 
-int RowId(sqlite3_vtab_cursor* base, sqlite3_int64* id) {
-  *id = reinterpret_cast<QueryCursor*>(base)->row;
-  return SQLITE_OK;
-}
+// Of tables without a rowid nobody asks for one.
+int RowId(sqlite3_vtab_cursor*, sqlite3_int64*) { return SQLITE_ERROR; }
 
 // Reading and computing, and nothing else: no other file, no change.
 int Authorise(void* of, int action, const char*, const char* name, const char*,

@@ -390,20 +390,21 @@ constexpr SqlTable kSqlTables[] = {
      "logical_bytes INTEGER, new_bytes INTEGER, nan INTEGER, inf INTEGER, "
      "nonfinite_leaves INTEGER, pinned INTEGER, tags TEXT, digest TEXT, "
      "note TEXT, saved_by TEXT",
-     0, 1, -1, StepsOf},
+     "branch, step", 0, 1, -1, StepsOf},
     {"metrics", "branch TEXT, step INTEGER, name TEXT, value REAL, nan INTEGER",
-     0, 1, -1, MetricsOf},
-    {"tags", "name TEXT, branch TEXT, step INTEGER", -1, -1, -1, TagsOf},
+     "branch, step, name", 0, 1, -1, MetricsOf},
+    {"tags", "name TEXT, branch TEXT, step INTEGER", "name", -1, -1, -1,
+     TagsOf},
     {"leaves",
      "branch TEXT, step INTEGER, key TEXT, kind TEXT, dtype TEXT, shape TEXT, "
      "tie_to TEXT",
-     0, 1, 2, LeavesOf},
+     "branch, step, key", 0, 1, 2, LeavesOf},
     {"stats",
      "branch TEXT, step INTEGER, key TEXT, dtype TEXT, shape TEXT, "
      "count INTEGER, l2 REAL, mean REAL, std REAL, min REAL, max REAL, "
      "nan INTEGER, inf INTEGER, zeros INTEGER, bytes INTEGER, since INTEGER, "
      "digest TEXT, tie_to TEXT",
-     0, 1, 2, StatisticsRows},
+     "branch, step, key", 0, 1, 2, StatisticsRows},
 };
 
 }  // namespace

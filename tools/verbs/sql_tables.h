@@ -45,6 +45,8 @@ struct SqlTable {
   std::string_view name;
   // "step INTEGER, ..."; their order is that of SqlRows::Column().
   std::string_view columns;
+  // Those by which a row is known: no two have the same ones, and none is NULL.
+  std::string_view row_key;
   // Places among the columns; -1: there is none.
   int branch = -1;
   int step = -1;

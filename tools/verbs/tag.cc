@@ -75,6 +75,11 @@ absl::StatusOr<int> RunTag(Session& session) {
   const absl::StatusOr<Address> address =
       ParseAddress(session.words().size() > 1 ? session.words()[1] : "");
   if (!address.ok()) return address.status();
+  if (!address->key.empty()) {
+    return WithHint(absl::InvalidArgumentError(
+                        "a tag names a whole step: leave the key out"),
+                    "`ckptree tag NAME 1200`");
+  }
   Changes changes(&session);
   if (absl::Status status = changes.Open(); !status.ok()) return status;
   if (remove) {

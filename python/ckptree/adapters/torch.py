@@ -21,6 +21,7 @@ moments to be a template of.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Iterable, Literal, Sequence
 
 import numpy as np
@@ -313,11 +314,32 @@ def _check_values(before: torch.Tensor, made: torch.Tensor) -> None:
     olds, news = before.reshape(-1), made.reshape(-1)
     for start in range(0, olds.numel(), casting.ELEMENTS_AT_ONCE):
         part = slice(start, start + casting.ELEMENTS_AT_ONCE)
-        casting.check(
-            _wide_array(olds[part]),
-            _wide_array(news[part]),
-            NAMES[before.dtype],
-            NAMES[made.dtype],
+        old, new = _wide_array(olds[part]), _wide_array(news[part])
+        if made.dtype in CARRIERS and not made.is_complex():
+            _check_held(old, new, made.dtype)
+        casting.check(old, new, NAMES[before.dtype], NAMES[made.dtype])
+
+
+def _check_held(
+    old: np.ndarray[Any, Any], new: np.ndarray[Any, Any], dtype: torch.dtype
+) -> None:
+    """casting.Changed where PyTorch makes the largest number of a small type of
+    a larger one, drops a sign, or makes something of 0."""
+    told = torch.finfo(dtype)
+    largest = float(told.max)
+    # Half a unit beyond it is rounded to it.
+    most = largest + 2.0 ** math.floor(math.log2(largest)) * told.eps / 2
+    real = old.real
+    with np.errstate(invalid="ignore"):
+        wrong = np.isfinite(real) & (
+            (abs(real) > most)
+            | (np.sign(real) * np.sign(new) < 0)
+            | ((real == 0) & (new != 0))
+        )
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise casting.Changed(
+            f"from {real[at].item()!r} to {new[at].item()!r} ({NAMES[dtype]})"
         )
 
 

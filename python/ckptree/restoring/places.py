@@ -25,6 +25,11 @@ class Places:
         if given is None or loader.is_place(given):
             self._one = given
             return
+        if isinstance(given, (str, bytes)):
+            raise TypeError(
+                f"{loader.PLACE}={given!r}: a {loader.PLACE_TYPE}, or a tree "
+                "of them like the state"
+            )
         _engine.map_state(
             given,
             _rules,

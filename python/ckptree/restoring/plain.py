@@ -203,6 +203,7 @@ class _Fields(tuple[Any, ...]):
 
     __slots__ = ()
     _fields: tuple[str, ...] = ()
+    _field_defaults: dict[str, Any] = {}
 
     def __new__(cls, *elements: Any) -> _Fields:
         if len(elements) != len(cls._fields):
@@ -218,6 +219,14 @@ class _Fields(tuple[Any, ...]):
 
     def _asdict(self) -> dict[str, Any]:
         return dict(zip(self._fields, self))
+
+    def _replace(self, **others: Any) -> _Fields:
+        made = self._make(others.pop(k, v) for k, v in self._asdict().items())
+        if others:
+            raise ValueError(
+                f"{type(self).__name__} has no field {next(iter(others))!r}"
+            )
+        return made
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{k}={v!r}" for k, v in self._asdict().items())

@@ -29,19 +29,21 @@ class Renames:
 
     def __init__(self, names: dict[str, str]) -> None:
         self._names = sorted(names.items(), key=lambda pair: -len(pair[0]))
+        self._by_name = names
 
     def __bool__(self) -> bool:
         return bool(self._names)
 
     def apply(self, name: str) -> str:
-        for new, old in self._names:
-            if not new:
-                return f"{old}/{name}" if name and old else old or name
-            if name == new:
-                return old
-            if name.startswith(new + "/"):
-                return old + name[len(new) :] if old else name[len(new) + 1 :]
-        return name
+        new = name
+        while new:
+            old = self._by_name.get(new)
+            if old is not None:
+                rest = name[len(new) :]
+                return old + rest if old else rest[1:]
+            new = new.rpartition("/")[0]
+        old = self._by_name.get("", "")
+        return f"{old}/{name}" if name and old else old or name
 
     def rooted(self, here: str, there: str) -> Renames:
         """These, where the whole tree has a name: in the template, in the step.
@@ -60,11 +62,13 @@ class Renames:
 
     def check(self, names: Iterable[str]) -> None:
         """ValueError where one of them renames nothing."""
-        known = list(names) if self._names else []
+        known: set[str] = set()
+        for name in names if self._names else ():
+            while name and name not in known:
+                known.add(name)
+                name = name.rpartition("/")[0]
         for new, old in self._names:
-            if new and not any(
-                n == new or n.startswith(new + "/") for n in known
-            ):
+            if new and new not in known:
                 raise ValueError(
                     f"rename={{{new!r}: {old!r}}}: the template has no {new!r}"
                 )

@@ -8,6 +8,7 @@ list fits no tuple.
 
 from __future__ import annotations
 
+import bisect
 import warnings
 from typing import TYPE_CHECKING, Any, Iterable, Mapping
 
@@ -105,11 +106,30 @@ def warn_of_loss(step: _engine.Step) -> None:
         )
 
 
+def _named(glob: str, names: list[str]) -> list[str]:
+    """Of sorted names those that a glob without wildcards matches: a leaf, or
+    all of a subtree. Of others nothing is said."""
+    if "*" in glob or "?" in glob or glob.startswith("re:"):
+        return []
+    at = bisect.bisect_left(names, glob)
+    begin = bisect.bisect_left(names, f"{glob}/")
+    end = bisect.bisect_left(names, f"{glob}0")  # What comes behind "/".
+    return (names[at : at + 1] if glob in names[at : at + 1] else []) + (
+        names[begin:end]
+    )
+
+
 def chosen_names(step: _engine.Step, partial: str | list[str]) -> set[str]:
     """What the globs match in the step. KeyError: one matches nothing."""
     chosen: set[str] = set()
-    for glob in [partial] if isinstance(partial, str) else partial:
-        found = [info.name for info in step.leaves(glob)]
+    globs = [partial] if isinstance(partial, str) else partial
+    # Each of the others walks over all leaves.
+    names = [] if len(globs) < 4 else [info.name for info in step.leaves("")]
+    names.sort()
+    for glob in globs:
+        found = _named(glob, names)
+        if not found:
+            found = [info.name for info in step.leaves(glob)]
         if not found:
             number = step.info()["step"]
             raise NotFoundError(
