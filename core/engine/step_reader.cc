@@ -139,8 +139,9 @@ LeafDetail DetailOf(const kv::Database& database,
       detail.stored_bytes += StoredBytes(database, ref);
     }
     if (record.boxes.empty() && records.size() > 1 && whole != nullptr) {
-      record.boxes.push_back(
-          {.start = Shape(whole->size(), 0), .shape = *whole});
+      record.boxes.push_back({.start = Shape(whole->size(), 0),
+                              .shape = *whole,
+                              .chunk_shape = {}});
     }
     detail.boxes.reserve(detail.boxes.size() + record.boxes.size());
     for (schema::Box& box : record.boxes) {

@@ -50,7 +50,10 @@ _CLOSEST = "; did you mean "
 _MOST_COMPARED = 100_000  # As the engine: nobody waits for a misspelt name.
 
 
-@checked({"engine": ANY, "selector": ANY, "owner": ANY, "after": _STEP})
+@checked(
+    {"engine": ANY, "selector": ANY, "owner": ANY, "after": _STEP,
+     "default": ANY}
+)
 class Step(Mapping[str, Leaf]):
     """One saved state: its leaves by name. Names are paths, joined by '/':
     "params/dense/kernel", "layers/[0]/w" of a list, "opt/.mu/w" of a field.

@@ -520,7 +520,7 @@ TEST_F(CommandTest, HistPutsStepsSideBySide) {
             "868,468\n868,868\n868,868\n468,868\n");
   // A step that is named twice is one.
   EXPECT_EQ(Out({"hist", "params/w", "500", "100", "latest", "--bins", "1",
-                 "-o", "csv", "--columns", "count.*"}),
+                 "-o", "csv", "--columns", "count.500,count.100"}),
             "count.500,count.100\n3072,3072\n");
   setenv("LC_ALL", "C", 1);
   const Result nan = Ask({"hist", "params/w[0]", "300"});

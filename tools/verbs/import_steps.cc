@@ -76,8 +76,10 @@ absl::StatusOr<std::vector<ImportSource>> ImportSources(
       std::erase_if(named,
                     [&](const NamedStep& one) { return one.step != *step; });
       if (had_steps && named.empty() && !one) {
-        return absl::NotFoundError(absl::StrFormat(
-            "%s has no checkpoint of step %d", Escape(word), *step));
+        return WithHint(
+            absl::NotFoundError(absl::StrFormat(
+                "%s has no checkpoint of step %d", Escape(word), *step)),
+            "without --step all that it has are imported");
       }
     }
     if (one || named.empty()) {
