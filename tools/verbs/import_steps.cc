@@ -74,7 +74,7 @@ absl::StatusOr<std::vector<ImportSource>> ImportSources(
     if (step) {
       const bool had_steps = !named.empty();
       std::erase_if(named,
-                    [&](const NamedStep& one) { return one.step != *step; });
+                    [&](const NamedStep& each) { return each.step != *step; });
       if (had_steps && named.empty() && !one) {
         return WithHint(
             absl::NotFoundError(absl::StrFormat(
