@@ -4,7 +4,15 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Iterable,
+    Iterator,
+    SupportsIndex,
+    TypeVar,
+    overload,
+)
 
 from ckptree.arguments import checked, integer, optional
 from ckptree.errors import InvalidArgumentError
@@ -132,7 +140,7 @@ class ManagerReading:
         return True  # Without steps, too.
 
     def __contains__(self, step: Selector) -> bool:
-        if hasattr(type(step), "__index__"):
+        if isinstance(step, SupportsIndex):
             return operator.index(step) in self.all_steps()
         try:
             self._open(step, [])

@@ -40,7 +40,7 @@ def test_the_types_of_an_item_are_those_of_its_leaves(tmp_path):
         manager.wait_until_finished()
         leaves = [
             leaf
-            for item in manager.item_metadata(1)
+            for item in manager.item_metadata(1).values()
             for leaf in item.leaves
         ]
     assert [(leaf.kind, leaf.dtype, leaf.shape) for leaf in leaves] == [
