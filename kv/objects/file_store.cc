@@ -357,8 +357,8 @@ class FileStore : public ObjectStore {
     const std::string within =
         slash == std::string::npos ? "" : prefix.substr(0, slash);
     CKPTREE_RETURN_IF_ERROR(
-        Collect(within.empty() ? folder_.path() : PathOf(within), within, call,
-                {}, &names));
+        Collect(within.empty() ? folder_.path() : PathOf(within), within,
+                /*objects=*/true, call, {}, &names));
     std::ranges::sort(names);
     return PageOf(names, prefix, after,
                   [&](const std::string& name) { return Head(name, call); });
@@ -385,7 +385,8 @@ class FileStore : public ObjectStore {
     CKPTREE_RETURN_IF_ERROR(folder_.Check());
     std::vector<std::string> names;
     const std::string folder = UploadsFolder();
-    CKPTREE_RETURN_IF_ERROR(Collect(folder, "", call, {}, &names));
+    CKPTREE_RETURN_IF_ERROR(
+        Collect(folder, "", /*objects=*/false, call, {}, &names));
     std::vector<Upload> uploads;
     for (const std::string& file : names) {
       const std::size_t end = file.rfind('~');
@@ -472,8 +473,10 @@ class FileStore : public ObjectStore {
 
   // Appends the names of all files below `folder`, which stands for `name` and
   // is in those `above`. A link that leads back to one of these is passed over.
+  // `objects`: and so is what no object can be called, as "lost+found".
   absl::Status Collect(const std::string& folder, const std::string& name,
-                       const Call& call, std::vector<FolderId> above,
+                       bool objects, const Call& call,
+                       std::vector<FolderId> above,
                        std::vector<std::string>* names) {
     CKPTREE_RETURN_IF_ERROR(CheckCall(call, absl::StrCat("listing ", folder)));
     if (struct stat found; stat(folder.c_str(), &found) == 0) {
@@ -490,12 +493,12 @@ class FileStore : public ObjectStore {
       const std::string last = entry->path().filename().string();
       const std::string whole =
           name.empty() ? last : absl::StrCat(name, "/", last);
-      // No object: "lost+found", the notes of a person.
-      if (last.starts_with(".") || !CheckObjectName(whole).ok()) continue;
+      if (last.starts_with(".")) continue;
+      if (objects && !CheckObjectName(whole).ok()) continue;
       std::error_code gone;  // What is deleted in the meantime is not there.
       if (entry->is_directory(gone)) {
-        CKPTREE_RETURN_IF_ERROR(
-            Collect(entry->path().string(), whole, call, above, names));
+        CKPTREE_RETURN_IF_ERROR(Collect(entry->path().string(), whole, objects,
+                                        call, above, names));
       } else if (!gone) {
         names->push_back(whole);
       }
