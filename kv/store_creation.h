@@ -34,10 +34,11 @@ absl::Status CheckInside(const Options& options, const std::string& directory);
 // made beside what is there.
 absl::Status MayCreate(const Options& options, const std::string& directory);
 
-// Of what reading a journal beside the mark of a creation came to: not OK where
-// that says nothing of how far the creation came, as of a disk that does not
-// answer. A store may be there: nobody creates one then.
-absl::Status CreationAlone(const absl::Status& journal);
+// Whether a journal beside the mark of a creation goes on behind its first
+// commit: no creation does, so that the mark is not one. Fails where the disk
+// does not give the journal: a store may be there, and nobody creates one then.
+absl::StatusOr<bool> GoesOnBesideMark(const Options& options,
+                                      const std::string& directory);
 
 // Makes the directory where it is absent, its name durable in its parent, and
 // locks it. Errors of MayCreate(), and of StoreLock::Acquire(); kNotFound where

@@ -87,10 +87,9 @@ absl::StatusOr<StoreDirectory> Database::Impl::LookAtStore() const {
   if (found.creating) {
     // A creation that was acknowledged removed its mark first, and no commit
     // follows before that is durable. A mark beside later commits is not one.
-    const absl::StatusOr<JournalContent> journal =
-        ReadJournal(reader_options, directory, 1, /*beside_writer=*/true);
-    CKPTREE_RETURN_IF_ERROR(CreationAlone(journal.status()));
-    if (!journal.ok() || journal->tip.ordinal <= 1) {
+    CKPTREE_ASSIGN_OR_RETURN(const bool goes_on,
+                             GoesOnBesideMark(reader_options, directory));
+    if (!goes_on) {
       // Not a store yet: whoever would create a missing one may go on.
       if (lock == nullptr) {
         CKPTREE_ASSIGN_OR_RETURN(const std::optional<LockHolder> creator,

@@ -73,7 +73,7 @@ class Instance {
   // Once: a read of one copy met `why`, and the other one had it.
   void TellOfSecondCopy(const absl::Status& why) const;
   const std::string& directory() const { return directory_; }
-  // No other one of this process has it.
+  // From 1 on; no other one of this process has it.
   std::uint64_t serial() const { return serial_; }
   Role role() const { return role_; }
 

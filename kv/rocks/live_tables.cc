@@ -13,7 +13,7 @@ namespace ckptree::kv {
 
 LiveTables::Tables LiveTables::Find(const Instance& instance,
                                     schema::Space space, std::string_view key) {
-  if (!listed_ || listed_of_ != instance.serial()) List(instance);
+  if (listed_of_ != instance.serial()) List(instance);
   const OfSpace& of = spaces_[static_cast<std::size_t>(space)];
   const auto after =
       std::upper_bound(of.tables.begin(), of.tables.end(), key,
@@ -53,7 +53,6 @@ void LiveTables::List(const Instance& instance) {
                              : std::max(of.reach.back(), table.last_key));
     }
   }
-  listed_ = true;
   listed_of_ = instance.serial();
 }
 

@@ -40,8 +40,8 @@ class LiveTables {
               std::string_view key);
 
   // The set of tables changed.
-  void Forget() { listed_ = false; }
-  bool listed() const { return listed_; }
+  void Forget() { listed_of_ = 0; }
+  bool listed() const { return listed_of_ != 0; }
 
  private:
   struct OfSpace {
@@ -53,8 +53,7 @@ class LiveTables {
 
   void List(const Instance& instance);
 
-  bool listed_ = false;
-  std::uint64_t listed_of_ = 0;  // The instance, by its serial.
+  std::uint64_t listed_of_ = 0;  // The instance, by its serial; 0: none.
   std::array<OfSpace, schema::kSpaceCount> spaces_;
 };
 

@@ -144,10 +144,17 @@ absl::Status CheckInside(const Options& options, const std::string& directory) {
                       other->folder, other->name));
 }
 
-absl::Status CreationAlone(const absl::Status& journal) {
-  const bool is_part =
-      journal.ok() || absl::IsNotFound(journal) || absl::IsDataLoss(journal);
-  return is_part ? absl::OkStatus() : journal;
+absl::StatusOr<bool> GoesOnBesideMark(const Options& options,
+                                      const std::string& directory) {
+  const absl::StatusOr<JournalContent> journal =
+      ReadJournal(options, directory, 1, /*beside_writer=*/true);
+  // What a creation left may be no journal yet.
+  if (absl::IsNotFound(journal.status()) ||
+      absl::IsDataLoss(journal.status())) {
+    return false;
+  }
+  CKPTREE_RETURN_IF_ERROR(journal.status());
+  return journal->tip.ordinal > 1;
 }
 
 absl::Status MayCreate(const Options& options, const std::string& directory) {
@@ -163,10 +170,9 @@ absl::Status MayCreate(const Options& options, const std::string& directory) {
   if (found.creating) {
     // No commit is acknowledged while CREATING is there, so a journal beyond
     // the first one belongs to a store that somebody put the file into.
-    const absl::StatusOr<JournalContent> journal =
-        ReadJournal(options, directory, 1, /*beside_writer=*/true);
-    CKPTREE_RETURN_IF_ERROR(CreationAlone(journal.status()));
-    if (journal.ok() && journal->tip.ordinal > 1) return exists;
+    CKPTREE_ASSIGN_OR_RETURN(const bool goes_on,
+                             GoesOnBesideMark(options, directory));
+    if (goes_on) return exists;
   }
   for (const std::string& name : found.foreign) {
     if (IsNameOfStep(name)) {

@@ -284,7 +284,7 @@ absl::StatusOr<int> RunPolicy(Session& session) {
   if (absl::Status status = changes.Open(); !status.ok()) return status;
   int code = kExitOk;
   const bool applies = arguments.Has("apply");
-  if (policy.has_value() && applies) {
+  if (policy.has_value() && applies && !arguments.Has("yes")) {
     // Before it is set: the next save would remove them then.
     const absl::StatusOr<PolicyReport> report =
         changes.store()->PreviewPolicy(branch, policy);

@@ -361,8 +361,7 @@ def put(array: np.ndarray[Any, Any], sharding: Any) -> Any:
     """An array of the host on its devices; None: the default one."""
     if sharding is not None and not sharding.is_fully_addressable:
         # Not device_put(): there processes wait for each other, to compare.
-        dtype = jax.dtypes.canonicalize_dtype(array.dtype)
-        host = array.astype(dtype, copy=False)
+        host = array.astype(held(array.dtype), copy=False)
         return _from_host(host, sharding)
     return jax.device_put(array, sharding)
 
@@ -382,7 +381,7 @@ def _check_dtypes(requests: Sequence[Request]) -> None:
             continue
         checked.add(name)
         wanted = dtypes.by_name(name)
-        smaller = jax.dtypes.canonicalize_dtype(wanted)
+        smaller = held(wanted)
         if smaller != wanted:
             raise ValueError(
                 f"{request.info.name}: JAX makes {name} smaller unless "

@@ -28,8 +28,8 @@ class Renames:
     """
 
     def __init__(self, names: dict[str, str]) -> None:
-        self._names = sorted(names.items(), key=lambda pair: -len(pair[0]))
-        self._by_name = names
+        longest = sorted(names.items(), key=lambda pair: -len(pair[0]))
+        self._names = dict(longest)
 
     def __bool__(self) -> bool:
         return bool(self._names)
@@ -37,12 +37,12 @@ class Renames:
     def apply(self, name: str) -> str:
         new = name
         while new:
-            old = self._by_name.get(new)
+            old = self._names.get(new)
             if old is not None:
                 rest = name[len(new) :]
                 return old + rest if old else rest[1:]
             new = new.rpartition("/")[0]
-        old = self._by_name.get("", "")
+        old = self._names.get("", "")
         return f"{old}/{name}" if name and old else old or name
 
     def rooted(self, here: str, there: str) -> Renames:
@@ -51,14 +51,14 @@ class Renames:
         >>> Renames({"": "l"}).rooted("state", "").apply("state/[0]")
         'l/[0]'
         """
-        named = {new: old for new, old in self._names if new}
-        for new, old in self._names:
+        named = {new: old for new, old in self._names.items() if new}
+        for new, old in self._names.items():
             named.setdefault(new or here, old)
         return Renames({new: old or there for new, old in named.items()})
 
     def pairs(self) -> list[tuple[str, str]]:
         """Names of the template, and those of the step."""
-        return self._names
+        return list(self._names.items())
 
     def check(self, names: Iterable[str]) -> None:
         """ValueError where one of them renames nothing."""
@@ -67,7 +67,7 @@ class Renames:
             while name and name not in known:
                 known.add(name)
                 name = name.rpartition("/")[0]
-        for new, old in self._names:
+        for new, old in self._names.items():
             if new and new not in known:
                 raise ValueError(
                     f"rename={{{new!r}: {old!r}}}: the template has no {new!r}"

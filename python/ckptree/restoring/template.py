@@ -114,9 +114,8 @@ def _named(glob: str, names: list[str]) -> list[str]:
     at = bisect.bisect_left(names, glob)
     begin = bisect.bisect_left(names, f"{glob}/")
     end = bisect.bisect_left(names, f"{glob}0")  # What comes behind "/".
-    return (names[at : at + 1] if glob in names[at : at + 1] else []) + (
-        names[begin:end]
-    )
+    leaf = [name for name in names[at : at + 1] if name == glob]
+    return leaf + names[begin:end]
 
 
 def chosen_names(step: _engine.Step, partial: str | list[str]) -> set[str]:
